@@ -13,10 +13,10 @@ use thiserror::Error;
 /// A graph split in two.
 #[derive(Clone, Debug)]
 pub struct Parts {
-    /// The marked operators and their dependencies. Its outputs are the outputs of the whole graph that it computes,
-    /// and the boundary.
+    /// The marked operators and their dependencies. Its outputs are the boundary and the outputs of the whole graph
+    /// that it computes.
     pub first: Graph,
-    /// All others. The boundary is among its inputs.
+    /// All other operators. The boundary is among its inputs.
     pub second: Graph,
     /// The names of the values that the first part passes to the second.
     pub boundary: Vec<String>,
@@ -57,7 +57,7 @@ pub fn lookups(graph: &Graph, id: NodeId) -> bool {
     graph.node(id).is_some_and(|node| node.op.is_lookup()) && graph.inputs(id).first().is_some_and(is_table)
 }
 
-/// Marks the operators of a module, by its path, `embeddings` or `model.embeddings`.
+/// Marks the operators of the module at a path, such as `embeddings` or `model.embeddings`.
 pub fn module(path: &str) -> impl Fn(&Graph, NodeId) -> bool {
     let path = path.to_owned();
     move |graph, id| {
@@ -66,9 +66,9 @@ pub fn module(path: &str) -> impl Fn(&Graph, NodeId) -> bool {
     }
 }
 
-/// Splits a graph: the nodes for which `marked` is true with all their dependencies, and the rest.
+/// Splits a graph into the nodes for which `marked` is true, with all their dependencies, and the rest.
 ///
-/// Both parts compute the host values that they need, and parameters that both read belong to both.
+/// Each part computes the host values that it needs. Parameters that both parts read belong to both.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -122,7 +122,7 @@ pub fn split(graph: &Graph, marked: impl Fn(&Graph, NodeId) -> bool) -> Result<P
     })
 }
 
-/// The original graph: the second part reads the results of the first one.
+/// Joins the parts into the original graph: the second part reads the results of the first.
 ///
 /// # Errors
 /// [`JoinError`] if the parts do not come from one graph, or differ in the types of the boundary.
@@ -171,7 +171,7 @@ fn input_name(graph: &Graph, id: NodeId) -> Option<&String> {
     graph.op::<Input>(id).map(|input| &input.name)
 }
 
-/// The graph of `outputs`, with the values `given` as inputs.
+/// The subgraph that computes `outputs`, with the values in `given` as inputs.
 fn part(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, String>) -> Result<Graph, GraphError> {
     let needed = needed(graph, outputs, given);
     let mut part = Joined::new(graph);
@@ -199,7 +199,7 @@ struct Needed {
     values: BTreeSet<Value>,
 }
 
-/// The dependencies of outputs, up to the values `given`, and the sources of their sizes.
+/// The dependencies of `outputs` up to the values in `given`, and the sources of their sizes.
 fn needed(graph: &Graph, outputs: &[(String, Value)], given: &BTreeMap<Value, String>) -> Needed {
     let mut needed = Needed { nodes: HashSet::new(), values: BTreeSet::new() };
     let mut stack: Vec<Value> = outputs.iter().map(|(_, value)| *value).collect();
@@ -222,7 +222,7 @@ fn symbols(dim: &rewire_graph::Dim) -> Vec<Symbol> {
     dim.terms().map(|(symbol, _)| symbol).collect()
 }
 
-/// The sources of symbols: host values, and inputs of which they are extents.
+/// The sources of symbols: host values, and inputs that have the symbols as extents.
 fn size_sources(graph: &Graph, symbols: impl Iterator<Item = Symbol>) -> Vec<Value> {
     let sources = symbols.filter_map(|symbol| match &graph.sizes().get(symbol.0 as usize)?.source {
         SizeSource::Total(value) | SizeSource::Scalar(value) => Some(*value),
@@ -249,7 +249,7 @@ impl Joined {
         Self { graph, copies: Copies::default(), sources: HashMap::new() }
     }
 
-    /// Copies all nodes of a graph. Its inputs `given`, and inputs and parameters with known names, map to existing
+    /// Copies all nodes of a graph. Inputs in `given`, and inputs and parameters with known names, map to existing
     /// values.
     fn append(&mut self, from: &Graph, given: &HashMap<String, Value>) -> Result<(), GraphError> {
         self.copies = Copies::default();

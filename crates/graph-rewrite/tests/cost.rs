@@ -106,7 +106,8 @@ fn matmuls_that_fill_no_tiles_take_other_forms() {
             (nest.schedule().name(), nest.rank())
         })
         .collect();
-    // Entries of 3 rows are one matrix; those of 80 rows, and those with right factors of their own, are not.
+    // Batch entries of 3 rows are merged into one matrix. Entries of 80 rows, and entries with separate right operands,
+    // are not.
     for form in [("product", 2), ("product", 3), ("reduction", 3), ("map", 2)] {
         assert!(found.contains(&form), "{form:?} in {found:?}");
     }

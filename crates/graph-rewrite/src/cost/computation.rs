@@ -5,9 +5,9 @@ use rewire_graph::{DType, Dim};
 impl Count {
     /// Counts a kernel at some sizes.
     ///
-    /// A load counts once for every distinct value of the coordinates in its index, and at most the bytes of its
-    /// operand: a broadcast counts little, a lookup counts the rows it finds. Data that tiles reread or recompute is
-    /// counted for the default tile sizes of kernels.
+    /// A load counts once for every distinct value of the coordinates in its index, up to the bytes of its operand: a
+    /// broadcast counts each element once, a lookup counts the rows that it finds. Data that tiles reread or recompute
+    /// is counted for the default tile sizes of kernels.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -42,7 +42,8 @@ impl Sizes {
     }
 }
 
-/// Operands are read and the result is written once, with one operation per element; the shader's own cost is unknown.
+/// Assumes that operands are read once and the result is written once, with one operation per element, since the cost
+/// of the shader is unknown.
 fn custom(kernel: &Custom, sizes: &Sizes) -> Count {
     let written = bytes(kernel.dtype, &kernel.shape, sizes);
     Count { read: read(&kernel.body, sizes), written, scalar: sizes.product(&kernel.shape), ..Count::default() }

@@ -3,7 +3,7 @@ use rewire_graph::op::{Accumulated, Accumulator, Elements, ReduceOp, Span};
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph::{Dim, Layout, Scalar, Type};
 
-/// Operations of products, and other operations, that an operator needs for its result.
+/// Matmul operations and other operations that an operator needs for its result.
 pub(super) fn operations(sum: &dyn Accumulated, operands: &[&Type], result: &Type, sizes: &Sizes) -> (u64, u64) {
     let results = match (result.layout, result.shape.as_slice()) {
         (Layout::Scores, [_, heads, rows, keys]) => {
@@ -71,7 +71,7 @@ impl Accumulator for Loops<'_> {
             Span::Ragged { .. } => self.sizes.sample(),
         };
         let outer = self.repeats;
-        // A loop over fewer axes than the result has serves all elements along the other axes.
+        // A loop over fewer axes than the result runs once for all elements along the other axes.
         self.repeats = if point.len() < self.rank { outer } else { outer.saturating_mul(extent) };
         let repeats = self.repeats;
         let at = self.dag.coord(self.rank as u8, None);

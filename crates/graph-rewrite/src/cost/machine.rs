@@ -35,8 +35,8 @@ impl HardwareModel {
 
     /// Time of a kernel in seconds if memory traffic, rereads and computation do not overlap.
     ///
-    /// Passes choose kernels by this: which of the three hides the others depends on the sizes of a run, but a choice
-    /// applies to all of them.
+    /// Passes choose kernels by this time: a choice applies to all sizes, and which of the three dominates depends on
+    /// the sizes of a run.
     pub fn serial_seconds(&self, count: &Count) -> f64 {
         self.launch + self.moving(count) + self.rereading(count) + self.computing(count)
     }
@@ -55,15 +55,15 @@ impl HardwareModel {
         single / self.multiply_add + half as f64 / self.matrix.unwrap_or(self.multiply_add)
     }
 
-    /// Peak rate for the products of a count, in operations per second: the rate of matrix units if they compute all
-    /// products.
+    /// Peak rate for the matmul operations of a count, in operations per second: the rate of matrix units if they
+    /// compute all of them.
     pub fn peak(&self, count: &Count) -> f64 {
         let takes_all = count.products > 0 && count.half_products == count.products;
         self.matrix.filter(|_| takes_all).unwrap_or(self.multiply_add)
     }
 
-    /// Operations that cost as much as writing and rereading an element, if each of `tiles` tiles that read it repeats
-    /// them.
+    /// Number of operations per element that cost as much as storing the element, if each of the `tiles` tiles that
+    /// read it repeats the operations.
     pub fn operations_for_element(&self, tiles: f64) -> f64 {
         let element = size_of::<f32>() as f64;
         (element / self.bandwidth * self.multiply_add / 2.0 / tiles).max(1.0)

@@ -37,7 +37,7 @@ impl Domain {
         free.map(|(_, &extent)| extent).fold(joint, u64::saturating_mul)
     }
 
-    /// The coordinates of an entry and those that it determines: all that are joint with others.
+    /// A set of coordinates, extended by every joint set that overlaps it.
     fn joint_with(&self, bits: u32) -> u32 {
         self.joint.iter().fold(bits, |all, (other, _)| if other & bits != 0 { all | other } else { all })
     }

@@ -24,7 +24,7 @@ pub struct Count {
     pub reread: u64,
     /// Operations of matmuls; a multiply-add counts as two. Masked pairs do not count.
     pub products: u64,
-    /// Those of `products` with operands stored in f16, which matrix units may compute.
+    /// Operations in `products` with operands stored in f16, which matrix units may compute.
     pub half_products: u64,
     /// Other operations, in units of float additions; operations that several tiles repeat count for each of them.
     pub scalar: u64,

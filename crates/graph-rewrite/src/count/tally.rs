@@ -12,7 +12,7 @@ const UNIFORM: u64 = 40;
 pub(crate) struct Tally<'a> {
     body: &'a Body,
     sizes: &'a Sizes,
-    /// By operand and load, the bytes that the load reads.
+    /// Bytes read, by operand and load.
     loads: BTreeMap<(u16, ExprId), u64>,
     count: Count,
 }
@@ -49,7 +49,7 @@ impl<'a> Tally<'a> {
         self.count.scalar = self.count.scalar.saturating_add(more);
     }
 
-    /// Adds outputs that are written at all points of a domain, which has some columns.
+    /// Adds outputs that are written at all points of a domain with this number of columns.
     pub fn write(&mut self, outputs: &[Output], domain: &Domain, columns: u64) {
         self.add(&outputs.iter().flat_map(Output::roots).collect::<Vec<_>>(), domain);
         let columns = columns.max(1);
@@ -60,7 +60,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// Adds operations of products, which matrix units take if their factors are f16.
+    /// Adds operations of products. Matrix units compute them if their operands are f16.
     pub fn products(&mut self, more: u64, f16: bool) {
         self.count.products = self.count.products.saturating_add(more);
         if f16 {
@@ -68,7 +68,7 @@ impl<'a> Tally<'a> {
         }
     }
 
-    /// The count. An operand counts at most its size as read.
+    /// The count. Bytes read from an operand are limited to its size.
     pub fn finish(self) -> Count {
         let size = |operand: u16| match self.body.operands.get(usize::from(operand)) {
             Some(operand) if operand.space != MemorySpace::Host => {

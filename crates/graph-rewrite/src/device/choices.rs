@@ -1,4 +1,4 @@
-//! Turns long chains of choices, `c1 ? a1 : c2 ? a2 : ..`, into trees.
+//! Turns long chains of selects, `c1 ? a1 : c2 ? a2 : ..`, into trees.
 
 use crate::error::NotLowerable;
 use crate::plan::Computation;
@@ -6,19 +6,19 @@ use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
-/// The longest chain whose choices kernels nest. On an NVIDIA H100 (driver 580) an attention with a choice between two
-/// chains of 13 nested branches with loads gives NaN; chains of 11 and trees of the same choices are right.
+/// Length of the longest chain that kernels nest. On an NVIDIA H100 (driver 580), attention with a select between two
+/// chains of 13 nested branches with loads returns NaN; chains of 11, and trees of the same selects, are correct.
 const LONGEST: usize = 8;
 
-/// A chain of choices: conditions with their values, and the final value.
+/// A chain of selects: conditions with their values, and the final value.
 #[derive(Clone)]
 struct Chain {
     choices: Vec<(ExprId, ExprId)>,
     last: ExprId,
 }
 
-/// A computation whose branches are nested only as deep as the logarithm of its chains' lengths. A condition is
-/// evaluated before earlier ones only if it does not read more than they do.
+/// A computation in which the nesting depth of branches is logarithmic in the length of chains. A condition is
+/// evaluated before earlier ones only if it reads nothing more than they do.
 ///
 /// # Errors
 /// [`NotLowerable`] if no schedule supports the nest.
@@ -45,13 +45,13 @@ pub fn with_shallow_choices(computation: Cow<'_, Computation>) -> Result<Cow<'_,
             chains.insert(copy, chain);
             Some(copy)
         });
-        // The choices of replaced chains are no longer reachable.
+        // Removes the selects of replaced chains, which are no longer reachable.
         nest.rebuild(|_, _, _| None);
     })?;
     Ok(Cow::Owned(Computation::Nest(own)))
 }
 
-/// The first choices of long chains.
+/// The first select of each long chain.
 fn long_chains(dag: &Dag, roots: &[ExprId]) -> HashSet<Expr> {
     let mut lengths: HashMap<ExprId, usize> = HashMap::new();
     let mut continued = HashSet::new();
@@ -70,7 +70,7 @@ fn long_chains(dag: &Dag, roots: &[ExprId]) -> HashSet<Expr> {
     lengths.into_iter().filter(is_head).map(|(id, _)| dag.expr(id).clone()).collect()
 }
 
-/// The first choice whose condition holds, by bisection.
+/// Selects the value of the first condition that holds, by bisection.
 fn tree(dag: &mut Dag, choices: &[(ExprId, ExprId)], last: ExprId) -> ExprId {
     if choices.len() <= LONGEST / 2 {
         return choices.iter().rev().fold(last, |rest, &(condition, chosen)| dag.select(condition, chosen, rest));
@@ -82,8 +82,7 @@ fn tree(dag: &mut Dag, choices: &[(ExprId, ExprId)], last: ExprId) -> ExprId {
     dag.select(among, yes, no)
 }
 
-/// True if a kernel that evaluates a condition may evaluate the next one even if no result needs it: it reads nothing
-/// more.
+/// True if a kernel that evaluates `condition` may also evaluate `next` speculatively, since `next` reads nothing more.
 fn follows(dag: &Dag, condition: ExprId, next: ExprId) -> bool {
     let reads = |expr: &Expr| {
         matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. } | Expr::Call { .. })

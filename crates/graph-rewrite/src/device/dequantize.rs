@@ -7,9 +7,9 @@ use rewire_graph::DType;
 use rewire_graph::pointwise::{Expr, ExprId};
 use std::borrow::Cow;
 
-/// A computation in the form of its kernels on a target, for any tuning. Matrices that a workgroup shares are loaded in
-/// their memory layout, so a right factor of [`DType::Rows8`] is converted to f16, with one row per step of `k`. Also
-/// returns how that factor is bound, if there is one.
+/// A computation as its kernels on a target run it, for any tuning. Workgroup-scope matrices are loaded in their memory
+/// layout, so a right factor of [`DType::Rows8`] is converted to f16, with one row per step of `k`. Also returns the
+/// binding of that factor, if any.
 pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c, Computation>, Option<BindingSource>) {
     let Some((operand, transposed)) = right_rows(computation, target) else {
         return (Cow::Borrowed(computation), None);
@@ -32,8 +32,8 @@ pub fn dequantized<'c>(computation: &'c Computation, target: &Target) -> (Cow<'c
     }
 }
 
-/// The operand that is the right-hand side of a matmul on matrix hardware and nothing else, if it is rows of 8 bits,
-/// and whether these rows are columns of the matmul.
+/// The operand that is only the right factor of a matmul on matrix hardware, if it is stored as [`DType::Rows8`], and
+/// whether its rows are columns of the matmul.
 fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)> {
     if !target.shares_matrices() || !computation.body().operands.iter().any(|one| one.dtype == DType::Rows8) {
         return None;
@@ -51,7 +51,7 @@ fn right_rows(computation: &Computation, target: &Target) -> Option<(u16, bool)>
 }
 
 impl EmittedKernel {
-    /// The kernel with an operand bound as f16.
+    /// The kernel with an 8-bit operand bound as f16.
     pub fn with_dequantized(mut self, bound: Option<BindingSource>) -> Self {
         if let Some(bound @ BindingSource::Dequantized { operand, .. }) = bound {
             self.slots

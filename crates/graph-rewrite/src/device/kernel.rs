@@ -13,7 +13,7 @@ pub enum Param {
     PooledBase(u16),
     /// Start of a tile list in `sizes`, in words.
     TileBase(u16),
-    /// Total number of workgroups. Folding the grid may dispatch more, which do nothing.
+    /// Total number of workgroups. The folded grid may have more; these do nothing.
     Workgroups,
 }
 
@@ -46,7 +46,7 @@ pub enum BindingSource {
     Sizes,
     /// An operand of the body on the device, read-only.
     Operand(u16),
-    /// An operand that is a parameter of rows of 8 bits, as f16, read-only.
+    /// A parameter stored as [`DType::Rows8`], dequantized to f16, read-only.
     Dequantized {
         /// Position of the operand.
         operand: u16,
@@ -62,9 +62,9 @@ pub enum BindingSource {
 /// A kernel that is ready for a device.
 ///
 /// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding `1 + n` is
-/// `slots[n]`. A tensor with several [`BindingChunks`](super::BindingChunks) has as many consecutive slots. The grid is the product
-/// of its factors, which the caller folds to two dimensions:
-/// `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
+/// `slots[n]`. A tensor with several [`BindingChunks`](super::BindingChunks) has one slot per chunk, in order. The grid
+/// is the product of its factors, which the caller folds to two dimensions: `flat = workgroup_id.x + workgroup_id.y *
+/// num_workgroups.x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmittedKernel {
     /// The shader; its entry point is `main`.
@@ -80,7 +80,7 @@ pub struct EmittedKernel {
     /// True if every loop ends and no division is undefined. The shader may then run without checks, provided that the
     /// kernel's indices are proven or clamped, as after [`crate::prove::confine`].
     pub unchecked: bool,
-    /// The extension that the shader calls and that WGSL lacks, so that a device accepts it only as SPIR-V: see
+    /// The extension, missing from WGSL, that the shader uses. Devices then accept the shader only as SPIR-V: see
     /// `ParsedKernel::spirv` of the emitter.
     #[serde(default)]
     pub extension: Option<Extension>,
@@ -91,7 +91,7 @@ pub struct EmittedKernel {
 pub enum Extension {
     /// Operations on matrix elements in registers; accumulators become operands there.
     Elements,
-    /// Workgroup-scope matrices, which are loaded and stored as parts of tensors.
+    /// Workgroup-scope matrices, loaded and stored as tiles of tensors.
     Workgroup {
         /// Rows and columns of a tile, and its steps of `k`.
         tile: [u32; 3],

@@ -14,12 +14,11 @@ pub struct Target {
     pub subgroup_size: SubgroupSizes,
     /// Rows, columns and depth of a cooperative matrix with f16 operands and `f32` accumulators; 0 if there are none.
     ///
-    /// Used for products whose operands consist of stored f16 values and are no larger than these, or are `Rows8`:
-    /// bounded functions, sums, choices and gates of them, scales that all rows share, and rows divided by their
-    /// length. Integers above 2048, squares, quotients, exponentials without a bound and user-defined functions are
-    /// multiplied in `f32`.
+    /// Used for matmuls whose operands are `Rows8`, or computed from stored f16 values without exceeding them: bounded
+    /// functions, sums, selects and gates of them, scales that all rows share, and rows divided by their norm. Integers
+    /// above 2048, squares, quotients, exponentials without a bound and user-defined functions are multiplied in `f32`.
     pub matrix: u32,
-    /// Cooperative matrices of that size add in f16 as well.
+    /// Cooperative matrices of that size support f16 accumulators, too.
     #[serde(default)]
     pub half_sums: bool,
     /// Elements of such matrices can be computed in registers, and accumulators become operands there, through
@@ -29,14 +28,14 @@ pub struct Target {
     /// Invocations of the largest workgroup that may share matrices, through the same extension; 0 if unsupported.
     #[serde(default)]
     pub workgroup_matrices: u32,
-    /// Multiprocessors that run such workgroups, which influence tiles of matmuls; 0 if unknown.
+    /// Number of multiprocessors, which determines the tiles of matmuls with such matrices; 0 if unknown.
     #[serde(default)]
     pub multiprocessors: u32,
     /// 32-bit registers that an invocation may use before too few subgroups run concurrently or values are spilled; 0
     /// if unknown, which makes tiles small.
     #[serde(default)]
     pub registers: u32,
-    /// Shaders are compiled for a CPU, where short shaders are the fastest.
+    /// Shaders are compiled for a CPU, on which short shaders are fastest.
     pub software: bool,
     /// Storage buffers that a kernel may bind.
     pub storage_buffers: u32,
@@ -71,8 +70,8 @@ impl Target {
         binding_bytes: 128 << 20,
     };
 
-    /// True for capabilities that a device can have: no less than the baseline, with valid sizes. Kernels can be
-    /// emitted for it.
+    /// True for capabilities that a device can have: at least the baseline, with valid sizes. Kernels can be emitted
+    /// for such targets.
     ///
     /// ```
     /// use rewire_graph_rewrite::device::Target;
@@ -129,7 +128,8 @@ impl Target {
         self.workgroup_matrices > 0 && self.cooperative().is_some()
     }
 
-    /// Its support of cooperative matrices: their size, f16 accumulators, operations on elements, and invocations that share them.
+    /// Support for cooperative matrices: their size, f16 accumulators, operations on elements, and invocations that
+    /// share them.
     pub fn matrices(&self) -> (u32, bool, bool, u32) {
         (self.matrix, self.half_sums, self.matrix_elements, self.workgroup_matrices)
     }
@@ -162,7 +162,8 @@ impl Target {
         }
     }
 
-    /// Size of a chunk in bytes: the largest range of a buffer that can be bound and followed by another.
+    /// Size of a chunk in bytes: the largest range of a buffer that can be bound so that the next chunk starts at a
+    /// valid binding offset.
     pub fn window_bytes(&self) -> u64 {
         // The offset of a binding is a multiple of 256.
         (self.binding_bytes & !255).max(256)

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The division of a kernel among workgroups and threads, with a type for each schedule and variant.
 ///
-/// In text form it is a name and all its sizes:
+/// The text form is a name followed by all sizes:
 ///
 /// ```
 /// use rewire_graph_rewrite::device::{SubgroupProductTile, Tile};
@@ -35,19 +35,19 @@ pub enum Tile {
     SegmentedReduce(ThreadTile),
 }
 
-/// Threads of a workgroup, and the work of each.
+/// Threads of a workgroup, and the elements of each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ThreadTile {
     /// Invocations per workgroup: a power of two.
     pub threads: u32,
-    /// Groups of four neighbours per thread: 1 to 8.
+    /// Groups of four neighbouring elements per thread: 1 to 8.
     pub groups_per_thread: u32,
     /// Rows per thread of a map, or rows that a thread of a segmented reduction loads at once: 1 to 8.
     pub rows_per_thread: u32,
 }
 
-/// Threads of a workgroup, which share rows.
+/// Threads of a workgroup that reduces rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReductionTile {
@@ -67,11 +67,11 @@ pub struct ProductTile {
     pub depth: u32,
     /// Rows per thread, a divisor of the tile's rows.
     pub rows_per_thread: u32,
-    /// Split of `k` among threads: 1, 2, 4 or 8 parts. More than one part changes the order of sums.
+    /// Split of `k` among threads (split-k): 1, 2, 4 or 8 parts. More than one part changes the order of summation.
     pub parts: u32,
 }
 
-/// The output tile of a workgroup whose subgroups have separate matrices.
+/// The output tile of a workgroup with subgroup-scope matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SubgroupProductTile {
@@ -103,20 +103,21 @@ pub struct PairReductionTile {
     pub rows_per_thread: u32,
 }
 
-/// Rows per workgroup in a pair reduction, and the columns that it stages.
+/// Rows per workgroup in a pair reduction, and staged columns (keys) per tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatrixPairReductionTile {
     /// Rows: a multiple of the rows of a subgroup.
     pub rows: u32,
-    /// Columns: a multiple of a matrix's.
+    /// Columns: a multiple of the columns of a matrix.
     pub columns: u32,
     /// Row matrices per subgroup: 1 or 2.
     pub rows_per_thread: u32,
 }
 
 impl Tile {
-    /// True for cooperative matrices, false for multiply-adds instead of them; `None` if there is no such choice.
+    /// True for tiles with cooperative matrices, false for their alternative with multiply-adds; `None` for other
+    /// tiles.
     pub fn matrices(&self) -> Option<bool> {
         match self {
             Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) | Self::MatrixPairReduction(_) => Some(true),

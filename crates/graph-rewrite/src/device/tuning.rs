@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Tuning of a kernel; fields that are `None` are derived from the kernel and the target.
 ///
-/// In text form it is a list of the fields that are set, or `default`; the tile comes last:
+/// The text form is a list of the fields that are set, with the tile last, or `default`:
 ///
 /// ```
 /// use rewire_graph_rewrite::device::{PairReductionTile, Tile, Tuning};
@@ -21,12 +21,12 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Tuning {
-    /// Matmuls with multiply-adds and few rows may split their sums: up to twice as fast for one row. The last bits of
-    /// a score then depend on the number of other scores computed with it. Off if `None`.
+    /// Allows matmuls with multiply-adds and few rows to split `k`: up to twice as fast for one row. The last bits of a
+    /// score then depend on the number of other scores computed with it. Off if `None`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_sums: Option<bool>,
     /// Cooperative matrices (true) or multiply-adds (false) for a matmul or attention. If `None`, cooperative matrices
-    /// if kernel and target support them. Their orders of summation differ.
+    /// are used if kernel and target support them. The two sum in different orders.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matrices: Option<bool>,
     /// The tile. For a whole model: the tile of all kernels with this type of tile.
@@ -50,7 +50,7 @@ pub struct ParseTuningError {
 const CHOICES: [&str; 2] = ["split_sums", "matrices"];
 
 impl Tuning {
-    /// True if kernels sum in the same order as all others of their family.
+    /// True if kernels sum in the same order as the default tuning of their family.
     pub fn keeps_order(&self) -> bool {
         self.split_sums != Some(true) && !matches!(self.tile, Some(Tile::Product(tile)) if tile.parts > 1)
     }

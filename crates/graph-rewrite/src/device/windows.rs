@@ -13,7 +13,7 @@ pub struct BindingChunks {
 }
 
 impl BindingChunks {
-    /// The chunks at given sizes. A tensor of unknown size has one.
+    /// The chunks at these sizes. A tensor of unknown size has one.
     pub fn new(computation: &Computation, target: &Target, size: impl Fn(&Dim) -> Option<u64>) -> Self {
         let count = |dtype: DType, shape: &[Dim]| {
             let bytes = bytes(dtype, shape, &size).unwrap_or(0);
@@ -32,13 +32,13 @@ impl BindingChunks {
         Self { operands: operands.collect(), writes }
     }
 
-    /// The chunks of a tensor of constant size on a target; one for any other size.
+    /// The number of chunks of a tensor on a target; 1 if its size is symbolic.
     pub(crate) fn of_tensor(dtype: DType, shape: &[Dim], target: &Target) -> usize {
         let bytes = bytes(dtype, shape, |dim| dim.as_const().map(|n| n as u64)).unwrap_or(0);
         usize::try_from(bytes.div_ceil(target.window_bytes()).max(1)).unwrap_or(usize::MAX)
     }
 
-    /// The chunks of tensors of constant size, and one for each other tensor.
+    /// The chunks of tensors of constant size; a tensor of symbolic size has one.
     pub fn of_constants(computation: &Computation, target: &Target) -> Self {
         Self::new(computation, target, |dim| dim.as_const().map(|n| n as u64))
     }

@@ -11,17 +11,17 @@ pub(super) struct Builder<'a> {
     pub graph: &'a Graph,
     pub nest: Nest,
     memo: HashMap<(Value, Vec<ExprId>), ExprId>,
-    /// By offsets and row, the samples of rows that the kernel's loop provides.
+    /// The samples of rows that the kernel's loop provides, by offsets and row.
     samples: HashMap<(usize, ExprId), ExprId>,
     /// The coordinates at which reductions that are results are available.
     bases: HashMap<Value, Vec<ExprId>>,
-    /// Axes that a reduction may loop over again.
+    /// Axes that further reductions may loop over.
     sums: Vec<u8>,
     /// Axes of the reductions whose elements are being built, innermost last.
     open: Vec<u8>,
     /// A coordinate that is constant for the current output, with its value.
     pinned: Option<(ExprId, ExprId)>,
-    /// Length of the chain of operators from the requested one to the current one.
+    /// Number of operators in the chain from the requested one to the current one.
     chain: usize,
     failure: Option<NotLowerable>,
 }
@@ -74,7 +74,7 @@ impl<'a> Builder<'a> {
         &mut self.nest.body.dag
     }
 
-    /// The coordinates of a loop over points of these extents. Bounds of symbolic extents follow from the number of
+    /// The coordinates of a loop over axes of these extents. Bounds of symbolic extents follow from the number of
     /// points: see [`Nest::points`].
     pub fn walk(&mut self, extents: &[Dim]) -> Vec<ExprId> {
         self.walk_on(extents, &mut vec![])
@@ -115,7 +115,8 @@ impl<'a> Builder<'a> {
         self.dag().coord(axis as u8, extent.as_const())
     }
 
-    /// The coordinate of a result axis: one that another result has and that is not `walked` yet, or a new one.
+    /// The coordinate of a result axis: an axis that another result has and that is not `walked` yet, or else a new
+    /// one.
     fn loop_over(&mut self, extent: Extent, bound: Option<usize>, walked: &mut Vec<usize>) -> ExprId {
         let axes = &mut self.nest.axes;
         let known = (0..axes.len()).find(|axis| axes[*axis].extent == extent && !walked.contains(axis));
@@ -145,7 +146,7 @@ impl<'a> Builder<'a> {
         if let Some((start, end)) = placed.columns
             && end - start == 1
         {
-            // An axis of one entry is read at 0; the value it was sliced from is read at the entry's column.
+            // An axis of extent 1 is read at 0. The value that it is a slice of is read at the column of the slice.
             let only = self.dag().int(start as i64);
             self.pinned = placed.column.map(|column| (column, only));
             self.memo.clear();
@@ -166,7 +167,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The index in the table of an element of the rows at `coords`.
+    /// The index in the table of the row element at `coords`.
     pub fn row_place(
         &mut self,
         set: &SetRows,
@@ -202,7 +203,7 @@ impl<'a> Builder<'a> {
         expr
     }
 
-    /// The same element, with 0 for every axis of extent 1.
+    /// The coordinates of the same element, with 0 for every axis of extent 1.
     pub fn canonical(&mut self, value: Value, coords: &[ExprId]) -> Vec<ExprId> {
         let zero = self.dag().int(0);
         let one: Dim = 1.into();
@@ -250,7 +251,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A short axis along which an entry of a reduction is read at the coordinate of another reduction.
+    /// A short axis of a reduction's result that is indexed by the coordinate of another reduction.
     fn summed_axis(&self, value: Value, coords: &[ExprId]) -> Option<usize> {
         let shape = &self.graph.ty(value)?.shape;
         let summed = self.sums.iter().fold(0, |bits, axis| bits | 1u32 << axis);
@@ -260,7 +261,7 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// An entry of a reduction along `axis` at a computed position: computes all of them and selects one.
+    /// An entry of a reduction at a computed position along `axis`: computes all entries and selects one.
     fn entries(&mut self, value: Value, coords: &[ExprId], axis: usize) -> ExprId {
         let count = self.graph.ty(value).and_then(|ty| ty.extent(axis)).unwrap_or(1);
         let mut entries = vec![];
@@ -278,7 +279,8 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The axis of a reduction with some extent at a point that depends on some coordinates.
+    /// The axis for a reduction of this extent, other than the coordinates in `point`, a bit mask: an existing or a new
+    /// one.
     fn sum_axis(&mut self, extent: Extent, point: u32) -> (u8, ExprId) {
         let fits = |&&axis: &&u8| point >> axis & 1 == 0 && self.nest.axes[usize::from(axis)].extent == extent;
         let axis = self.open.iter().rev().chain(&self.sums).find(fits).copied().unwrap_or_else(|| {
@@ -301,7 +303,7 @@ impl<'a> Builder<'a> {
         self.place_unless(value, bases, &mut HashSet::new())
     }
 
-    /// Like [`Inliner::place`]; `misplaced` values are known not to lead to any of `bases`.
+    /// Like [`Self::place`]; `misplaced` values are known not to lead to any of `bases`.
     fn place_unless(
         &mut self,
         value: Value,
@@ -365,7 +367,7 @@ impl<'a> Builder<'a> {
             return None;
         }
         let (rank, dag) = (self.nest.rank(), &mut self.nest.body.dag);
-        // Columns belong to the loop's last axis, which may not be the last axis of a permuted value.
+        // Columns refer to the loop's last axis. The last axis of a permuted value may be another one.
         if !matches!(dag.expr(index[last]), Expr::Coord(axis) if usize::from(*axis) + 1 == rank) {
             return None;
         }

@@ -10,10 +10,10 @@ use rewire_graph::pointwise::{BinaryOp, ExprId};
 use rewire_graph::{Dim, Graph, NodeId, Type, Value, reached};
 use std::collections::{HashMap, HashSet};
 
-/// The kernel that computes the outputs of a fused operator's body, output `n` into write `n`.
+/// The kernel that computes the outputs of a fused operator's body. It stores output `n` to write `n`.
 ///
 /// # Errors
-/// Why the body cannot be a kernel, or which limit it exceeds.
+/// [`NotLowerable`] if no schedule supports the body, or it exceeds a limit.
 pub fn computation(body: &Graph) -> Result<Computation, NotLowerable> {
     let computation = formed(body)?;
     computation.check_limits()?;
@@ -61,7 +61,8 @@ fn reduced(body: &Graph, id: NodeId) -> Option<usize> {
     accumulated(body, id)?.reduced()
 }
 
-/// The sums that are not reductions and are outputs by sample, or from which no other one of `sums` is computed.
+/// The matmuls and pair reductions among `sums` that no other one depends on, or that are outputs with one entry per
+/// sample.
 fn results(body: &Graph, sums: &[NodeId]) -> Vec<NodeId> {
     let products: Vec<NodeId> = sums.iter().copied().filter(|&id| reduced(body, id).is_none()).collect();
     let producers = |id| body.producers(id);
@@ -104,7 +105,7 @@ fn map(body: &Graph) -> Result<Nest, NotLowerable> {
     Ok(at.nest)
 }
 
-/// The operator that sets rows of a table, with its operands, if a value is its result.
+/// The operator that sets rows of a table, with its operands, if it computes `value`.
 pub(super) fn rows_set(body: &Graph, value: Value) -> Option<(&SetRows, [Value; 3])> {
     Some((body.op(value.node)?, operands(body, value.node).ok()?))
 }
@@ -169,7 +170,7 @@ fn concatenated(
 
 fn reduction(body: &Graph, nodes: &[NodeId]) -> Result<Nest, NotLowerable> {
     let nest = reduction_over(body, nodes, false)?;
-    // Matrices are not read column by column: a reduction of columns loops over rows.
+    // A matrix is not read column by column: a reduction over columns loops over rows.
     let mut folded = nest.clone();
     folded.axes.iter_mut().next_back().into_iter().for_each(|axis| axis.summed = true);
     match SegmentedReduce::of(&folded).is_ok_and(|fold| Bound { nest: &folded, schedule: &fold }.goes_down_columns()) {

@@ -6,11 +6,11 @@ use rewire_graph::nest::{Axis, Extent, Nest};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim};
 
-/// With at least this many rows, an entry of a batch fills a tile alone.
+/// Number of rows from which one batch entry fills a tile.
 const TILE: usize = 64;
 
-/// A matmul in the form that runs best: of one term as a pointwise loop, of one column as a reduction of rows, of
-/// entries that share the right factor as one matrix.
+/// A matmul in its fastest form: with a depth of one as a pointwise loop, with one column as a row reduction, and with
+/// a right operand that all batch entries share as one larger matmul.
 pub(super) fn widened(nest: Nest) -> Nest {
     if let Some(simpler) = of_one_term(&nest).or_else(|| of_one_column(&nest)) {
         return simpler;
@@ -22,7 +22,7 @@ pub(super) fn widened(nest: Nest) -> Nest {
     nest
 }
 
-/// The matmul of a nest without statistics of rows, with its factors multiplied, if it accumulates in f32.
+/// The matmul of a nest without row statistics, and the product of its factors, if it accumulates in f32.
 fn multiplied(nest: &Nest) -> Option<(Product, Nest, ExprId)> {
     let product = Product::of(nest).ok().filter(|product| product.stats.is_empty())?;
     nest.accumulations.first().filter(|sum| sum.dtype == DType::F32)?;
@@ -35,7 +35,7 @@ fn is_one(dim: Option<&Dim>) -> bool {
     dim.and_then(Dim::as_const) == Some(1)
 }
 
-/// A matmul with a depth of one: products of two elements.
+/// A matmul with a depth of one as a map: the product of two elements.
 fn of_one_term(nest: &Nest) -> Option<Nest> {
     let (product, mut nest, term) = multiplied(nest).filter(|(product, ..)| is_one(product.k.dense()))?;
     nest.axes.remove(product.depth.into());
@@ -53,7 +53,7 @@ fn of_one_term(nest: &Nest) -> Option<Nest> {
     Map::of(&nest).is_ok().then_some(nest)
 }
 
-/// A matmul with one column: a sum for each row.
+/// A matmul with one column as a reduction: one sum per row.
 fn of_one_column(nest: &Nest) -> Option<Nest> {
     let (product, mut nest, term) = multiplied(nest).filter(|(product, ..)| is_one(Some(&product.n)))?;
     let column = product.column();
@@ -73,8 +73,8 @@ fn of_one_column(nest: &Nest) -> Option<Nest> {
     Reduction::of(&nest).is_ok().then_some(nest)
 }
 
-/// A matmul with the last axis of its batch merged with its rows, if its right factor is the same in all entries: tiles
-/// then have rows of several entries. Entries that fill tiles are merged only if no index has to be divided for it.
+/// Merges the last batch axis of a matmul with its rows if its right operand is the same for all batch entries, so that
+/// a tile has rows of several entries. Entries that fill tiles are merged only if no index then contains a division.
 fn of_entries(nest: &Nest) -> Option<Nest> {
     let product = Product::of(nest).ok()?;
     let (entry, row) = (product.batch.len().checked_sub(1)?, product.row());

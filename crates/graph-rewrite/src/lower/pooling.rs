@@ -1,4 +1,4 @@
-//! Which parameters share a buffer.
+//! Selects the parameters that share a buffer.
 
 use crate::plan::{Computation, MemorySpace};
 use rewire_graph::op::Role;
@@ -11,8 +11,8 @@ const LARGEST: usize = 1 << 16;
 /// Elements of all pooled parameters together, 64 MiB as f32: half of the smallest binding that WebGPU guarantees.
 const TOTAL: usize = 1 << 24;
 
-/// The pooled values of a graph: of `fixed`, those that stay in memory between runs and are not constants of the plan,
-/// smallest first until the total is reached.
+/// The pooled values of a graph: values of `fixed` nodes that stay in memory between runs and are not constants of the
+/// plan, smallest first up to the total.
 pub(crate) fn pooled(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
     let mut candidates: Vec<(usize, Value)> = vec![];
     for id in graph.ids().filter(|id| fixed.contains(id)) {

@@ -18,7 +18,7 @@ pub(crate) type Trial = Arc<Result<Computation, NotLowerable>>;
 
 #[derive(Debug, Default)]
 struct Known {
-    /// By the address of an operator, which is kept alive so that the address is not reused.
+    /// Operators by address, with their numbers. They are kept alive so that no address is reused.
     addresses: HashMap<usize, (Arc<dyn Op>, u32)>,
     operators: HashMap<Identity, u32>,
     types: HashMap<Type, u32>,

@@ -6,10 +6,11 @@ use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Dim, Graph, GraphError, NodeId, Scope, Tensor, Value};
 use std::collections::HashSet;
 
-/// Folds scales of a matmul's rows or columns that are parameters into its weight, and sums its shifts: batch norm
-/// becomes part of the convolution or linear layer before it.
+/// Folds per-channel scales that are parameters into the weight of the matmul before them, and combines the shifts:
+/// batch norm becomes part of the convolution or linear layer before it.
 ///
-/// Both are computed when parameters are bound. f16 weights stay unchanged and get one scale after the matmul.
+/// The new weight and shift are computed when parameters are bound. An f16 weight stays unchanged; the matmul is then
+/// followed by one scale.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FoldAffine;
 
@@ -24,7 +25,7 @@ impl Pass for FoldAffine {
     }
 }
 
-/// The rule, with the nodes that depend only on parameters and those that outputs need.
+/// The rule, with the nodes that depend only on parameters and the nodes that outputs need.
 struct FoldChain {
     fixed: HashSet<NodeId>,
     live: HashSet<NodeId>,
@@ -50,8 +51,8 @@ impl Rule for FoldChain {
     }
 }
 
-/// A matmul with a fixed operand, the layout changes after it, and then sums, differences, products and quotients with
-/// fixed per-channel values. Channels are one or several axes of that operand.
+/// A matmul with a fixed operand, the layout changes after it, and then elementwise sums, differences, products and
+/// quotients with fixed per-channel values. Channels are one or several axes of the fixed operand.
 struct Chain {
     product: NodeId,
     /// Position of the fixed operand.
@@ -130,7 +131,7 @@ impl Chain {
         fits
     }
 
-    /// The shapes of a per-channel value on its way back from the end of the layout changes to the matmul.
+    /// The shapes of a per-channel value before each layout change, traced from the last one back to the matmul.
     fn back(&self, graph: &Graph, shape: &[Dim]) -> Option<Vec<Vec<Dim>>> {
         let at = |id: NodeId| graph.ty(Value { node: id, port: 0 }).map(|ty| ty.shape.clone());
         let end = at(self.moves.last().copied().unwrap_or(self.product))?;
@@ -148,7 +149,7 @@ impl Chain {
         Some(shapes)
     }
 
-    /// The shape in which a per-channel value multiplies the weight; `None` if its channels are not the weight's.
+    /// The shape in which a per-channel value multiplies the weight; `None` if its channels are not axes of the weight.
     fn in_weight(&self, graph: &Graph, shape: &[Dim]) -> Option<Vec<Dim>> {
         let mut shape = self.back(graph, shape)?.pop()?;
         let weight = graph.ty(*graph.inputs(self.product).get(self.weight)?)?.shape.clone();
@@ -165,7 +166,8 @@ impl Chain {
         fits.then_some(own)
     }
 
-    /// The end of the chain with all steps folded; `read` are the product, its operands, and the operands of the steps.
+    /// The result of the chain with all steps folded. `read` holds the matmul, its operands, and the operands of the
+    /// steps.
     fn folded(&self, graph: &Graph, scope: &Scope, read: &[Tensor]) -> Option<Tensor> {
         let [product, left, right, operands @ ..] = read else { return None };
         let (scale, shift) = self.combined(scope, operands);
@@ -187,7 +189,7 @@ impl Chain {
         Some(shift.map_or(value.clone(), |shift| &value + &shift))
     }
 
-    /// All steps as one scale and one shift after it.
+    /// All steps combined into one scale, followed by one shift.
     fn combined(&self, scope: &Scope, operands: &[Tensor]) -> (Option<Tensor>, Option<Tensor>) {
         let (mut scale, mut shift): (Option<Tensor>, Option<Tensor>) = (None, None);
         for (step, operand) in self.affine.iter().zip(operands) {
@@ -241,7 +243,8 @@ fn inverse(axes: &[usize]) -> Vec<usize> {
     inverse
 }
 
-/// The shape, broadcastable to `from`, of a value of shape `value`, broadcastable to its regrouping `to`.
+/// Converts the shape of a value: `value` broadcasts to `to`, the result broadcasts to `from`, and `to` is a reshape of
+/// `from`.
 fn regrouped(value: &[Dim], from: &[Dim], to: &[Dim]) -> Option<Vec<Dim>> {
     let one: Dim = 1.into();
     let mut shape = vec![];

@@ -3,7 +3,7 @@ use crate::error::RewriteError;
 use rewire_graph::Graph;
 use rewire_graph::op::Role;
 
-/// Removes everything that no output needs: operators, and parameters with their bytes.
+/// Removes everything that no output needs: operators, parameters and constants.
 ///
 /// Inputs stay, since callers bind them.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,7 +19,7 @@ impl Pass for DeadCode {
         let mut rest = graph.clone();
         let (mut parameters, mut bytes) = (0, 0usize);
         let mut order = graph.order().map_err(|source| RewriteError::graph(self.name(), source))?;
-        // Readers are removed first, so that the rest is a valid graph wherever a limit stops.
+        // Readers are removed first, so that the graph is valid even if the rewrite limit stops the pass.
         order.reverse();
         for id in order.into_iter().filter(|id| !live.contains(id)) {
             let Some(node) = graph.node(id) else { continue };

@@ -2,8 +2,8 @@ use crate::rules::{Attempt, Rule};
 use rewire_graph::op::{MatMul, Permute, Slice, ViewProps};
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 
-/// Removes layout and type changes that change nothing, merges slices of slices, and computes matmuls transposed that
-/// are only read transposed.
+/// Removes layout and type changes without effect, merges slices of slices, and computes the transpose directly if only
+/// the transpose of a matmul is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CleanLayout;
 
@@ -33,17 +33,17 @@ impl Rule for CleanLayout {
     }
 }
 
-/// The operand to which a node's result is equal in type and value.
+/// The operand that equals a node's result in type and value.
 fn unchanged(graph: &Graph, id: NodeId) -> Option<Value> {
     let node = graph.node(id)?;
     let [operand] = graph.inputs(id)[..] else { return None };
-    // With equal numbers of elements, none is omitted or repeated.
+    // A layout change that keeps the number of elements omits and repeats none.
     let keeps = |movement: ViewProps| movement.is_ordered && (movement.is_complete || movement.is_unique);
     let keeps = node.op.movement().is_some_and(keeps) || node.op.is_conversion();
     (keeps && graph.ty(operand) == node.types.first()).then_some(operand)
 }
 
-/// A slice of a slice along the same axis as one.
+/// A slice of a slice along the same axis as one slice.
 fn part_of_part(graph: &Graph, id: NodeId) -> Option<(Slice, Value)> {
     let slice = |id: NodeId| graph.op::<Slice>(id);
     let inner = graph.inputs(id).first()?.node;
@@ -53,8 +53,8 @@ fn part_of_part(graph: &Graph, id: NodeId) -> Option<(Slice, Value)> {
     (outer.axis == first.axis).then_some((part, whole))
 }
 
-/// The operands of a matmul that only this transposition reads, such as the gradient of a weight that a linear layer
-/// reads transposed.
+/// The operands of a matmul that only this transpose reads, such as the gradient of a weight that a linear layer reads
+/// transposed.
 fn transposed_product(graph: &Graph, id: NodeId) -> Option<[Value; 2]> {
     let &[product] = graph.inputs(id).as_slice() else { return None };
     let is_transposed = graph.op::<Permute>(id).is_some_and(|permute| permute.axes == [1, 0]);

@@ -51,7 +51,7 @@ fn all() -> Vec<Box<dyn Pass>> {
     vec![
         Box::new(CommonSubexpressions),
         Box::new(Simplify::default()),
-        // Replacements add new sizes and positions.
+        // The rules above add new sizes and positions.
         Box::new(CommonSubexpressions),
         Box::new(CleanLayout),
         Box::new(ReadParts),
@@ -76,7 +76,7 @@ fn all() -> Vec<Box<dyn Pass>> {
 /// use rewire_graph_rewrite::RewriteError;
 /// use rewire_graph_rewrite::passes::{Context, Pass, Pipeline};
 ///
-/// /// Names outputs after what computes them.
+/// /// Names outputs after the operators that compute them.
 /// struct Rename;
 ///
 /// impl Pass for Rename {

@@ -11,7 +11,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// `nodes` are in an order of the graph; `outputs` are values of theirs.
+    /// `nodes` must be in a topological order; `outputs` are values of these nodes.
     pub fn new(whole: &Graph, nodes: &[NodeId], outputs: &[Value]) -> Result<Self, GraphError> {
         let (mut graph, mut copies) = (Graph::of_model(whole), Copies::default());
         for &id in nodes {

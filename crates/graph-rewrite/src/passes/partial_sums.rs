@@ -3,9 +3,9 @@ use rewire_graph::op::{Check, HostOp, JaggedJaggedMatMul, MatMul, Reduce, Reduce
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Graph, GraphError, Layout, NodeId, Scope, Tensor, Type, Value};
 
-/// Splits sums over a symbolic number of rows, such as the gradients of weights and biases, into parts that are summed
-/// separately and then together, if the sum has too few results to occupy many threads. The parts depend only on the
-/// number of rows, so sums are reproducible.
+/// Splits sums over a symbolic number of rows, such as the gradients of weights and biases, into partial sums over
+/// chunks of rows (split-k), if the sum has too few results to occupy a GPU. The chunks depend only on the number of
+/// rows, so sums are reproducible.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PartialSums;
 
@@ -14,7 +14,7 @@ const THREADS: usize = 1 << 18;
 /// Results per thread of a matmul, and threads per column of a sum.
 const PRODUCT_RESULTS: usize = 16;
 const COLUMN_THREADS: usize = 2;
-/// Largest number of parts of matmuls and of sums.
+/// Largest number of chunks of matmuls and of sums.
 const PRODUCT_PARTS: usize = 8;
 const SUM_PARTS: usize = 64;
 
@@ -32,7 +32,7 @@ impl Rule for PartialSums {
     }
 }
 
-/// A sum over a symbolic number of rows, with the number of its parts.
+/// A sum over a symbolic number of rows, with its number of chunks.
 struct Sum {
     rows: Dim,
     parts: usize,
@@ -59,11 +59,11 @@ impl Sum {
         (rows.as_const().is_none() && parts > 1).then(|| Self { rows: rows.clone(), parts })
     }
 
-    /// The sum of partial sums, which stay f32.
+    /// The sum of the partial sums, which stay f32.
     fn in_parts(&self, scope: &Scope, operands: &[Tensor]) -> Tensor {
         let offsets = self.offsets(scope);
         let partial = match operands {
-            // The rows are the columns of the left operand.
+            // The summed rows are the columns of the left operand.
             [left, right] => scope.apply(JaggedJaggedMatMul, &[&left.permute(&[1, 0]), right, &offsets]),
             operands => {
                 let rows: Vec<Tensor> = operands.iter().map(|x| x.cast(DType::F32)).collect();
@@ -74,7 +74,7 @@ impl Sum {
         partial.sum(0)
     }
 
-    /// The starts of the parts; all have the same number of rows except the last ones.
+    /// The offsets of the chunks, which have the same number of rows except the last ones.
     fn offsets(&self, scope: &Scope) -> Tensor {
         let rows = scope.host_size(self.rows.clone());
         let most = &rows + &scope.host_size(self.parts - 1);

@@ -2,8 +2,8 @@ use crate::rules::{Attempt, Rule};
 use rewire_graph::op::{Concat, Slice};
 use rewire_graph::{Dim, Graph, GraphError, NodeId, Value};
 
-/// Replaces slices of a concatenation by slices of its operand, as they occur in gradients of concatenations and
-/// slices.
+/// Replaces a slice of a concatenation by a slice of one of its operands. Gradients of concatenations and slices
+/// contain such slices.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReadParts;
 
@@ -26,7 +26,8 @@ impl Rule for ReadParts {
     }
 }
 
-/// The operand of a concatenation that contains all of a slice along the same axis, and the slice of the operand.
+/// The operand of a concatenation that contains the whole slice along the same axis, and the corresponding slice of the
+/// operand.
 fn part(graph: &Graph, id: NodeId) -> Option<(Value, Slice)> {
     let slice = graph.op::<Slice>(id)?;
     let joined = *graph.inputs(id).first()?;

@@ -83,14 +83,14 @@ impl Pipeline {
         self
     }
 
-    /// Optimises for a machine instead of [`HardwareModel::TYPICAL`].
+    /// Optimizes for a machine instead of [`HardwareModel::TYPICAL`].
     #[must_use]
     pub fn for_machine(mut self, machine: HardwareModel) -> Self {
         self.context.choose_for(machine);
         self
     }
 
-    /// Optimises for a plan that [stores floats](crate::plan::Plan::store_floats_as) as `dtype` between kernels instead
+    /// Optimizes for a plan that [stores floats](crate::plan::Plan::store_floats_as) as `dtype` between kernels instead
     /// of as `F32`.
     #[must_use]
     pub fn for_storage(mut self, dtype: DType) -> Self {
@@ -115,16 +115,16 @@ impl Pipeline {
     /// Runs all passes, verifying the graph after each.
     ///
     /// # Errors
-    /// [`RewriteError::Graph`] if `graph` does not verify, or with the pass after which it does not; otherwise the
-    /// error of a pass.
+    /// [`RewriteError::Graph`] if `graph` is invalid before the first pass or after a pass, which the error names;
+    /// otherwise the error of a pass.
     pub fn run(&self, graph: Graph) -> Result<(Graph, Report), RewriteError> {
         self.run_within(graph, self.context.fresh())
     }
 
-    /// Finds the first rewrite that changes the graph's meaning, by bisecting the number of rewrites; `None` if
-    /// `is_same` accepts the result of all.
+    /// Finds the first rewrite that changes the graph's results, by bisecting the number of rewrites; `None` if
+    /// `is_same` accepts the graph after all rewrites.
     ///
-    /// `is_same` usually runs the given graph on some inputs and compares its outputs with those of `graph`.
+    /// `is_same` usually runs its argument on some inputs and compares the outputs with the outputs of `graph`.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};

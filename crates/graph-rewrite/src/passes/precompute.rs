@@ -6,7 +6,7 @@ use rewire_graph::{Copies, Graph, GraphError, NodeId, Type, Value, reached};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
-/// A result may exceed the size of its operands up to this number of bytes.
+/// A result may be larger than its operands if it has at most this number of bytes.
 const SMALL: usize = 64 << 10;
 
 /// Moves computation that depends only on parameters into separate fused operators, which a session computes once, when
@@ -50,7 +50,8 @@ struct Candidates<'a> {
 }
 
 impl Candidates<'_> {
-    /// Fixed values with readers that are not fixed; of those that are too large, the largest parts that are not.
+    /// Fixed values with readers that are not fixed. A value that is too large is replaced by its nearest dependencies
+    /// that are not.
     fn choose(&self) -> Vec<Value> {
         let outputs: HashSet<NodeId> = self.graph.outputs().iter().map(|(_, value)| value.node).collect();
         let is_read =

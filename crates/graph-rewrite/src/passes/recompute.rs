@@ -5,8 +5,9 @@ use rewire_graph::op::Fused;
 use rewire_graph::{Graph, NodeId, Value};
 use std::collections::HashSet;
 
-/// Repeats kernels whose results are marked for [recomputation](rewire_graph::Tensor::recompute): they are computed
-/// twice, before and after the largest gap between their uses, which is that between the forward and the backward pass.
+/// Repeats kernels whose results are marked for [recomputation](rewire_graph::Tensor::recompute): they run twice,
+/// before and after the largest gap between the uses of their results, which is the gap between the forward and the
+/// backward pass.
 ///
 /// The repeated kernels have the same operands, so results are identical to the bit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,7 +24,7 @@ impl Pass for Recompute {
             return Ok(graph.clone());
         }
         let mut timeline = Timeline::of(graph)?;
-        // The operands of one are kept until it runs again, unless they are recomputed too.
+        // The operands of a repeated kernel are kept until it runs again, unless they are recomputed too.
         for step in (0..timeline.len()).rev() {
             let node = timeline.node(step);
             if let Some(at) = timeline.gap(step).filter(|_| asked.contains(&node))
@@ -42,7 +43,7 @@ fn is_asked(graph: &Graph, id: NodeId) -> bool {
     fused.body.outputs().iter().any(|(_, value)| is_recomputed(&fused.body, *value))
 }
 
-/// True for values marked for recomputation, and for parts or other layouts of them.
+/// True for values marked for recomputation, and for slices and other layouts of them.
 fn is_recomputed(body: &Graph, mut value: Value) -> bool {
     loop {
         let Some(node) = body.node(value.node) else { return false };

@@ -3,8 +3,8 @@ use rewire_graph::op::MatMul;
 use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::HashSet;
 
-/// Turns matmuls with one column into sums over rows, if a reader of the result loops over the row that it was computed
-/// from. Cross layers with a vector then become row reductions in one kernel.
+/// Turns a matmul with one column into a row reduction, if a reader of the result loops over the elements of the
+/// reduced row. Cross layers with a weight vector then become one kernel of row reductions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RowProducts;
 

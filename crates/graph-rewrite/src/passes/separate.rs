@@ -5,8 +5,8 @@ use rewire_graph::op::{Concat, Scores};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
 
-/// Gives every pair reduction separate scores, including those of [`SpreadSoftmax`], since scores are never stored, and
-/// splits concatenations with more parts than a kernel can read.
+/// Gives every pair reduction its own copy of the scores, including scores from [`SpreadSoftmax`], since scores are
+/// never stored. Splits concatenations with more operands than a kernel can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Separate;
 
@@ -77,7 +77,7 @@ fn copy_scores(graph: &mut Graph, sum: NodeId, own: &[NodeId]) -> Result<(), Gra
 /// The name of [`SplitConcat`].
 const SPLIT: &str = "split concatenation";
 
-/// Splits concatenations with more parts than a kernel can bind in addition to its result.
+/// Splits concatenations with more operands than a kernel can bind in addition to its result.
 struct SplitConcat {
     most: usize,
 }

@@ -16,7 +16,7 @@ impl Default for Simplify {
 }
 
 impl Simplify {
-    /// A pass of these rules.
+    /// A pass that applies these rules.
     pub fn new(rules: Vec<Box<dyn Rule>>) -> Self {
         Self { rules }
     }

@@ -17,7 +17,7 @@ pub struct Custom {
     pub dtype: DType,
     /// Logical shape of the result.
     pub shape: Vec<Dim>,
-    /// The GPU form.
+    /// The GPU implementation.
     pub shader: Shader,
 }
 
@@ -27,7 +27,8 @@ impl Custom {
         Type { dtype: if ty.dtype.is_float() { DType::F32 } else { ty.dtype }, ..ty }
     }
 
-    /// Restores the operator's CPU form if it has none, and checks that the kernel is the operator's for its operands.
+    /// Restores the operator's CPU implementation if it has none, and checks that the kernel matches the operator and
+    /// its operands.
     pub(super) fn bind(&mut self, registry: &Registry) -> Result<(), RegistryError> {
         if self.operator.definition().is_some() {
             return Ok(());

@@ -7,7 +7,8 @@ use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 
 impl Plan {
-    /// Checks ranks, sizes, types and names. Plans from lowering pass; those from files are limited to the same.
+    /// Checks ranks, sizes, types and names. Plans from lowering always pass; plans read from files must meet the same
+    /// limits.
     ///
     /// ```
     /// let scope = rewire_graph::Scope::new();
@@ -76,7 +77,7 @@ impl Plan {
         })
     }
 
-    /// Checks that ids are inputs of integers, and that the shape program defines the sizes of tables.
+    /// Checks that ids are integer inputs, and that the shape program defines the sizes of tables.
     fn check_ids(&self) -> Result<(), PlanError> {
         let on_device = self.buffers.iter().filter_map(|buffer| match &buffer.source {
             Source::Input(name) if matches!(buffer.dtype, DType::I32 | DType::I64 | DType::U32) => Some(name),
@@ -106,8 +107,8 @@ impl Plan {
 }
 
 impl Computation {
-    /// Checks that the kernel is small enough to be stored, read and run, a limit that fusion respects, and that its
-    /// expressions have the types that its loops require.
+    /// Checks the size limits of kernels, which fusion respects, and that expressions have the types that the loops
+    /// require.
     pub(crate) fn check_limits(&self) -> Result<(), NotLowerable> {
         let body = self.body();
         body.dag.check_limits()?;

@@ -22,8 +22,8 @@ pub struct Lookup {
 }
 
 impl Plan {
-    /// The parameters that [`Plan::look_up_first`] accepts: `[rows, width]` of floats, of which steps only read rows
-    /// that inputs select.
+    /// The parameters that [`Plan::look_up_first`] accepts: float tensors `[rows, width]` from which steps only read
+    /// rows selected by inputs.
     pub fn tables(&self) -> Vec<BufferId> {
         let mut tables: Vec<BufferId> = (0..).zip(&self.buffers).filter_map(|(n, _)| self.table(BufferId(n))).collect();
         let mut read = BTreeSet::new();
@@ -36,9 +36,9 @@ impl Plan {
         tables
     }
 
-    /// Looks up the rows of some of [`Plan::tables`] in steps before all others. Readers of the tables read these rows
-    /// instead, with the same results. Kernels cannot write all types of tables: the host has to copy the rows for
-    /// these steps.
+    /// Looks up the rows of some of [`Plan::tables`] in separate steps before all others. Readers of the tables then
+    /// read these rows, with the same results. Kernels cannot write all types of tables: the host has to copy the rows
+    /// for these steps.
     ///
     /// ```
     /// use rewire_graph::{DType, Scope};
@@ -89,7 +89,8 @@ impl Plan {
         (is_table && !elsewhere).then_some(id)
     }
 
-    /// The tables that a step reads through inputs, with these inputs, and all tensors that it reads otherwise.
+    /// The tables whose rows a step selects by inputs, as pairs `(table, input)`, and all tensors that it reads in any
+    /// other way.
     fn reads_of(&self, step: &Step) -> (Vec<(BufferId, BufferId)>, Vec<BufferId>) {
         let (mut named, mut otherwise) = (vec![], vec![]);
         let Computation::Nest(nest) = &step.computation else {
@@ -168,7 +169,7 @@ fn nearest(dag: &mut Dag, id: ExprId, rows: usize) -> ExprId {
     dag.cast(Scalar::I32, row)
 }
 
-/// The operand and the index of the element that selects a row, in a load or in [`nearest`].
+/// The operand and the index of the load that selects a row, directly or through [`nearest`].
 fn named_row(dag: &Dag, row: ExprId, rows: usize) -> Option<(u16, &[ExprId])> {
     let mut row = row;
     if let Expr::Cast(Scalar::I32, of) = dag.expr(row) {
@@ -188,9 +189,9 @@ fn named_row(dag: &Dag, row: ExprId, rows: usize) -> Option<(u16, &[ExprId])> {
     }
 }
 
-/// Rows that were looked up, instead of loads from tables.
+/// Replaces loads from tables by loads of looked-up rows.
 struct LookedUp<'a> {
-    /// By table and ids.
+    /// The buffers of looked-up rows, by table and ids.
     places: &'a BTreeMap<(BufferId, BufferId), BufferId>,
     buffers: &'a [Buffer],
 }

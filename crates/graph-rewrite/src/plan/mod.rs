@@ -150,8 +150,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Restores user-defined functions and custom operators without a CPU form, as in a plan read from a file, from a
-    /// registry.
+    /// Restores the CPU implementations of user-defined functions and custom operators from a registry. A plan read
+    /// from a file lacks them.
     ///
     /// # Errors
     /// [`RegistryError`] names the first one that is not registered.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 /// Assumed value of symbols, to compare sizes of tensors.
 const TYPICAL_SYMBOL: i64 = 1000;
 
-/// The time in which a tensor is in use: from the step that writes it to the last that reads it, both inclusive.
+/// The steps during which a tensor is in use: from the step that writes it to the last one that reads it, both
+/// inclusive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
     /// The first step.
@@ -54,7 +55,7 @@ impl SlotPlan {
     }
 }
 
-/// The times in which a slot is in use: last steps by first steps, without overlaps.
+/// The step ranges in which a slot is in use, without overlaps: last step by first step.
 #[derive(Default)]
 struct Slot {
     taken: BTreeMap<usize, usize>,

@@ -104,7 +104,7 @@ impl Plan {
         }
     }
 
-    /// True for a matrix whose rows are a reduced index in all loads: a scale per row could then not be applied to a
+    /// True if the row of a matrix is a reduced index in all loads. A scale per row then cannot be applied to the
     /// result.
     fn is_summed_by_row(&self, id: BufferId) -> bool {
         let reads = |step: &&Step| step.reads.contains(&Binding::Buffer(id));

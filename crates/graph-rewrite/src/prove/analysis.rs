@@ -18,7 +18,7 @@ use std::rc::Rc;
 const LEAST: i128 = i32::MIN as i128;
 const MOST: i128 = i32::MAX as i128;
 
-/// Inequalities about host values at an index, and the number of inequalities recorded at each position.
+/// Inequalities about host values at an index, and for each scope the number of them already recorded there.
 #[derive(Default)]
 struct AtIndex {
     known: Known,
@@ -89,7 +89,8 @@ impl<'a> Analysis<'a> {
         Ok(Findings { unproven: analysis.found, written })
     }
 
-    /// The elements that an output writes if its index is in range, provided that it writes all of them.
+    /// The element ranges that an output writes if its index is in range; `None` unless every element in them is
+    /// written.
     fn written(&mut self, coords: &[Values], output: &Output) -> Option<Vec<Span>> {
         if output.columns.is_some() && !matches!(coords.last(), Some(Values::Part(..))) {
             return None;
@@ -119,7 +120,7 @@ impl<'a> Analysis<'a> {
         digits.spans(&self.atoms, &index)
     }
 
-    /// The first row of the sample that is coordinate 0.
+    /// The first row of the sample at coordinate 0.
     fn sample_start(&mut self, slot: HostSlot) -> LinearExpr {
         let sample = self.atoms.form(VarDef::Coord(0));
         let samples = self.host.length(slot).cloned().unwrap_or_default() - 1.into();
@@ -175,7 +176,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// The rows of the sample that is coordinate 0.
+    /// The number of rows of the sample at coordinate 0.
     fn sample_rows(&mut self, slot: HostSlot, when: &When) -> LinearExpr {
         let sample = self.atoms.form(VarDef::Coord(0));
         // A run fails unless the number of samples is the number of offsets minus one.
@@ -186,8 +187,7 @@ impl<'a> Analysis<'a> {
         })
     }
 
-    /// Queries host values at an index from 0 to below a size, or scalars without a size. Records all facts that
-    /// follow.
+    /// Queries host values at an index below a size, or scalars if there is no size. Records all facts that follow.
     fn at<T>(&mut self, at: (LinearExpr, Option<Dim>), when: &When, ask: impl FnOnce(&mut Entries<'_>) -> T) -> T {
         let AtIndex { known, mut noted } = self.at.remove(&at).unwrap_or_default();
         let mut entries = self.host.at(&mut self.atoms, at.clone(), known);
@@ -434,7 +434,7 @@ impl<'a> Analysis<'a> {
         Some(form)
     }
 
-    /// The entry of a host vector at a valid index; an offset at `s + 1` is expressed in terms of that at `s`.
+    /// The entry of a host vector at a valid index; an offset at `s + 1` is expressed in terms of the offset at `s`.
     fn entry(&mut self, slot: HostSlot, index: LinearExpr, operand: &Operand, when: &When) -> LinearExpr {
         debug_assert!(!operand.shape.is_empty(), "host operands are vectors");
         let count = operand.shape.first().cloned().unwrap_or_default();
@@ -467,7 +467,7 @@ impl<'a> Analysis<'a> {
         let slot = slot(self.step, offsets).filter(|slot| self.host.is_offsets(*slot));
         let row = self.exact(row, id);
         let Some(slot) = slot.filter(|slot| self.is_divided(*slot, &row, &when)) else {
-            // A search finds a sample, if there is one.
+            // The search finds a sample if there is one.
             if last.is_some_and(|last| self.facts.prove(&last, &when)) {
                 self.facts.extend([room], &when);
             }
@@ -481,7 +481,7 @@ impl<'a> Analysis<'a> {
         self.facts.extend([room, position, left], &when);
     }
 
-    /// True if a row is one of those that offsets divide.
+    /// True if a row is within the rows that offsets divide into samples.
     fn is_divided(&mut self, slot: HostSlot, row: &LinearExpr, when: &When) -> bool {
         let end = self.at(Default::default(), when, |entries| entries.end(slot));
         let below = end.minus(row).and_then(|rest| rest.shifted(-1));
@@ -489,7 +489,7 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// The elements of a tensor with padded rows, if at most one extent is symbolic.
+/// The number of elements of a tensor with padded rows, if at most one extent is symbolic.
 fn elements(shape: &[Dim]) -> Option<Dim> {
     let (last, outer) = shape.split_last()?;
     let pitch = last.as_const().map_or(last.clone(), |width| width.next_multiple_of(4).into());

@@ -7,7 +7,7 @@ use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The dimensions in which an index is clamped, and whether they may be empty.
+/// The dimensions in which an index is clamped, and whether their extents may be 0.
 #[derive(Clone, Default)]
 struct Clamped {
     dimensions: BTreeSet<usize>,

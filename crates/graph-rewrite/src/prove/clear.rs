@@ -5,8 +5,8 @@ use crate::plan::{Body, Buffer, BufferId, Computation, Nest, Output, Source, Ste
 use rewire_graph::pointwise::Dag;
 use std::collections::HashSet;
 
-/// Inserts a step that clears a buffer before the first step that may write only part of it: `partial` has positions
-/// among [`Step::writes`] for every step. A state keeps its unwritten elements. Returns the buffers.
+/// Clears each buffer in a separate step before the first step that may write only part of it. `partial` holds, for
+/// every step, such positions in [`Step::writes`]. A state keeps its unwritten elements. Returns the cleared buffers.
 pub(super) fn clear(
     steps: &mut Vec<Step>,
     buffers: &[Buffer],

@@ -1,8 +1,7 @@
 //! The elements of a tensor that a loop writes.
 //!
-//! Coordinates of a loop take all values in all combinations. An index that is a number with these coordinates as
-//! digits takes all values too: `8 a + b` with `b` below 8. A coordinate is split into two digits if its quotient and
-//! remainder are indices.
+//! Coordinates of a loop take all values in all combinations. So does an index that has them as mixed-radix digits: `8
+//! a + b` with `b` below 8. A coordinate is split into two digits if its quotient and remainder are indices.
 
 use super::form::{Atoms, LinearExpr, Var, VarDef};
 use rewire_graph::{Arrange, Dim, Ordered};
@@ -15,7 +14,7 @@ pub(super) type Span = [Dim; 2];
 #[derive(Debug)]
 struct Digit {
     extent: Dim,
-    /// The lower digit, with its extent, and the upper one into which this is split.
+    /// If this digit is split: the extent of the lower digit, and the lower and the upper digit.
     cut: Option<(usize, [usize; 2])>,
 }
 
@@ -162,7 +161,7 @@ impl Number {
     }
 }
 
-/// True if the parts of a tensor cover all of it.
+/// True if the written spans `parts` cover the whole tensor.
 pub(super) fn covers(shape: &[Dim], parts: &[&[Span]]) -> bool {
     let is_whole = |part: &[Span], axis: usize| part.get(axis) == Some(&[0.into(), shape[axis].clone()]);
     let is_joined = |joined: usize| {

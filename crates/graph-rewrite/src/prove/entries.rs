@@ -1,4 +1,4 @@
-//! Entries of host vectors in terms of each other.
+//! Relations between entries of host vectors.
 
 use super::form::{Atoms, LinearExpr, VarDef};
 use super::host::Host;
@@ -34,7 +34,7 @@ pub(super) struct Entries<'h> {
     host: &'h Host<'h>,
     atoms: &'h mut Atoms,
     index: LinearExpr,
-    /// An exclusive upper bound of the index, and that bound plus 1. Without one there is no index, and only scalars
+    /// An exclusive upper bound of the index, and that bound plus 1. `None` if there is no index; then only scalars
     /// have values.
     within: Option<[Dim; 2]>,
     known: Known,
@@ -98,7 +98,7 @@ impl<'h> Entries<'h> {
         }
         let own = self.atoms.form(meaning);
         let is_room = self.known.parts.len() < STEPS;
-        // Until it is expressed, and if it cannot be, it is an unknown.
+        // It is an unknown until it is expressed in terms of others, or if it cannot be.
         self.known.parts.insert(part, own.clone());
         let form = if is_room { express(self).unwrap_or(own) } else { own };
         self.known.parts.insert(part, form.clone());
@@ -181,7 +181,8 @@ impl<'h> Entries<'h> {
         form
     }
 
-    /// A value in the same check as the vector `like`: at the same index if it has the same length, or a scalar.
+    /// A value in the same check as the vector `like`: a scalar, or the entry at the same index of a vector of the same
+    /// length.
     fn beside(&mut self, slot: HostSlot, like: HostSlot) -> Option<LinearExpr> {
         match self.host.length(slot) {
             None => Some(self.scalar(slot)),
@@ -190,7 +191,7 @@ impl<'h> Entries<'h> {
         }
     }
 
-    /// A value in terms of others.
+    /// A value expressed in terms of others.
     fn expressed(&mut self, slot: HostSlot, is_vector: bool) -> Option<LinearExpr> {
         let (op, inputs) = self.host.computed(slot)?;
         match (op, inputs) {

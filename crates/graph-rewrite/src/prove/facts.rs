@@ -9,7 +9,7 @@ use std::rc::Rc;
 /// Conditions with their values.
 pub(super) type Guard = Rc<BTreeSet<(ExprId, bool)>>;
 
-/// The scope of a fact: points that have these coordinates, a bit mask, under these conditions.
+/// The scope of a fact: points with these coordinates (a bit mask) at which these conditions hold.
 #[derive(Clone, Debug, Default)]
 pub(super) struct When {
     pub coords: u32,
@@ -31,7 +31,7 @@ struct Fact {
     when: When,
 }
 
-/// Forms that are not negative, by their unknowns.
+/// Linear forms that are not negative, by their unknowns.
 #[derive(Debug, Default)]
 pub(super) struct Inequalities {
     all: Vec<Fact>,
@@ -40,7 +40,7 @@ pub(super) struct Inequalities {
     choices: HashMap<Var, [Vec<LinearExpr>; 2]>,
 }
 
-/// Numbers of successive substitutions of bounds for unknowns; small numbers are tried first.
+/// Limits on successive substitutions of bounds for unknowns; small limits are tried first.
 const DEPTHS: [usize; 3] = [3, 6, 12];
 /// Step limit of a search.
 const STEPS: usize = 1 << 9;

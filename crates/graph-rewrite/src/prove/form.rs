@@ -35,7 +35,7 @@ pub(super) enum VarDef {
 }
 
 impl Var {
-    /// True for the value of an expression, as opposed to a part of one.
+    /// True for the value of an expression; false for sizes and host values.
     pub fn is_value(self) -> bool {
         self.rank >= VALUE
     }
@@ -45,7 +45,7 @@ impl Var {
 const VALUE: u8 = 5;
 
 impl VarDef {
-    /// Unknowns are bounded by those of lower ranks.
+    /// The rank in the order of unknowns: unknowns are bounded by unknowns of lower rank.
     fn rank(&self) -> u8 {
         match self {
             Self::Symbol(_) => 0,
@@ -80,7 +80,7 @@ impl Atoms {
         self.known.iter().find(|(_, known)| **known == atom).map(|(meaning, _)| meaning)
     }
 
-    /// A form that contains only sizes, as a size.
+    /// A form as a size, if it contains only sizes.
     pub fn size(&self, form: &LinearExpr) -> Option<Dim> {
         let constant = Dim::from(1) * i64::try_from(form.offset()).ok()?;
         form.terms().try_fold(constant, |sum, (atom, multiple)| match self.meaning(atom)? {
@@ -89,7 +89,7 @@ impl Atoms {
         })
     }
 
-    /// The form that is one unknown.
+    /// A form that consists of one unknown.
     pub fn form(&mut self, meaning: VarDef) -> LinearExpr {
         LinearExpr::unknown(self.intern(meaning).0)
     }

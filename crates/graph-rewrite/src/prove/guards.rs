@@ -6,7 +6,7 @@ use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// For every expression that roots need, the conditions that hold wherever it is evaluated.
+/// The conditions that hold wherever an expression is evaluated, for every expression that `roots` depend on.
 pub(super) fn guards(dag: &Dag, roots: &[ExprId]) -> HashMap<ExprId, Guard> {
     let none = Guard::default();
     let mut guards: HashMap<ExprId, Guard> = roots.iter().map(|&root| (root, none.clone())).collect();

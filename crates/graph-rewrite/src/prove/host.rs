@@ -13,12 +13,12 @@ pub(super) struct Host<'a> {
     computed: HashMap<HostSlot, (&'a HostOp, &'a [HostSlot])>,
     /// The lengths of vectors; scalars have none.
     lengths: HashMap<HostSlot, Dim>,
-    /// The sizes that are sums of vectors, and those that are scalars.
+    /// Sizes that equal the sum of a vector, and sizes that equal a scalar.
     totals: HashMap<HostSlot, Symbol>,
     scalars: HashMap<HostSlot, Symbol>,
     /// Checks, by each value that they involve.
     checks: HashMap<HostSlot, Vec<(&'a Check, &'a [HostSlot])>>,
-    /// Vectors that begin with 0 and do not descend, with the sizes that they end at.
+    /// Offsets: non-decreasing vectors that begin with 0, with the sizes that equal their last entry.
     offsets: HashMap<HostSlot, Vec<Dim>>,
     /// Vectors without negative entries, since offsets are computed from them.
     natural: HashSet<HostSlot>,
@@ -86,12 +86,12 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// True for vectors that begin with 0 and do not descend.
+    /// True for offsets: non-decreasing vectors that begin with 0.
     pub fn is_offsets(&self, slot: HostSlot) -> bool {
         self.offsets.contains_key(&slot)
     }
 
-    /// The sizes that offsets end at.
+    /// The sizes that equal the last entry of offsets.
     pub fn ends(&self, slot: HostSlot) -> impl Iterator<Item = Dim> + '_ {
         let lengths = match self.computed(slot) {
             Some((HostOp::Offsets, &[lengths])) => self.totals.get(&lengths),
@@ -111,12 +111,12 @@ impl<'a> Host<'a> {
         self.lengths.get(&slot)
     }
 
-    /// The size that is the sum of a vector.
+    /// The size that equals the sum of a vector.
     pub fn total(&self, slot: HostSlot) -> Option<Symbol> {
         self.totals.get(&slot).copied()
     }
 
-    /// The size that is a scalar.
+    /// The size that equals a scalar.
     pub fn symbol(&self, slot: HostSlot) -> Option<Symbol> {
         self.scalars.get(&slot).copied()
     }
@@ -136,12 +136,12 @@ impl<'a> Host<'a> {
         size.as_symbol().is_some_and(|symbol| self.filled.contains(&symbol))
     }
 
-    /// The checks of a value, which may involve others.
+    /// The checks that involve a value.
     pub fn checks(&self, slot: HostSlot) -> &[(&'a Check, &'a [HostSlot])] {
         self.checks.get(&slot).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// The entries at an index from 0 to below a size, with facts about them; scalars without a size.
+    /// The entries at an index below a size, with facts about them; scalars if there is no size.
     pub fn at<'h>(&'h self, atoms: &'h mut Atoms, at: (LinearExpr, Option<Dim>), known: Known) -> Entries<'h> {
         Entries::new(self, atoms, at, known)
     }

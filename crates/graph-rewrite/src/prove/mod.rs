@@ -76,7 +76,7 @@ pub enum ProveError {
         /// A slot or a size.
         what: String,
     },
-    /// A result may be empty although the loop that writes it has points.
+    /// A loop that has points writes a result that may be empty.
     #[error("step {step} is not proven to write within its result")]
     Store {
         /// Position among the steps; steps of [`Plan::load`] come first.

@@ -7,9 +7,9 @@ use rewire_graph::pointwise::ExprId;
 /// The values of a coordinate.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
-    /// From 0 to below a size that counts for the [points](Nest::points) of the loop.
+    /// From 0 to below a size that counts towards the [points](Nest::points) of the loop.
     Dim(Dim),
-    /// From 0 to below a size that does not.
+    /// From 0 to below a size that does not count towards them.
     Depth(Dim),
     /// The rows of the sample at coordinate 0, from the offsets in this operand.
     Ragged(u16),

@@ -12,14 +12,14 @@ pub(super) struct Costs {
     pub bytes: Vec<u64>,
 }
 
-/// A kernel that may be repeated, with those that it requires.
+/// A candidate repetition: a kernel, and the kernels that must run again before it.
 struct Choice {
-    /// Steps in order.
+    /// Steps to repeat, in order.
     again: Vec<usize>,
     wanted: usize,
-    /// The step before which they run.
+    /// The step before which the repeated steps run.
     at: usize,
-    /// Seconds per byte.
+    /// Predicted seconds per freed byte.
     price: f64,
 }
 
@@ -33,8 +33,8 @@ struct StepInfo {
 }
 
 impl Costs {
-    /// Repeats the kernel that frees the most memory for its time at the peak of memory use. False if no kernel frees
-    /// any.
+    /// At the peak of memory use, repeats the kernel that frees the most bytes per second of its run time. Returns
+    /// false if no kernel frees any.
     pub fn improve(&mut self, timeline: &mut Timeline) -> bool {
         let facts = self.facts(timeline);
         let Some(peak) = (0..facts.live.len()).max_by_key(|&step| facts.live[step]) else { return false };
@@ -55,7 +55,7 @@ impl Costs {
         false
     }
 
-    /// Tensors of repetitions have as many bytes as the originals.
+    /// Sets the bytes of the tensors of repetitions, which equal those of the originals.
     fn extend(&mut self, timeline: &Timeline) {
         let known: HashMap<_, _> = timeline.tensors.iter().map(|tensor| tensor.value).zip(self.bytes.clone()).collect();
         let more = timeline.tensors.iter().skip(self.bytes.len());
@@ -82,7 +82,7 @@ impl Costs {
         StepInfo { live: sums.take(timeline.steps.len()).collect(), spans, writer }
     }
 
-    /// The ways to repeat a step whose results are kept over step `peak`.
+    /// The candidates for repeating a step whose results are live at step `peak`.
     fn choices(&self, timeline: &Timeline, facts: &StepInfo, wanted: usize, peak: usize) -> Vec<Choice> {
         let step = &timeline.steps[wanted];
         let over = |&tensor: &usize| {
@@ -102,8 +102,8 @@ impl Costs {
         found.collect()
     }
 
-    /// The steps to repeat so that `wanted` can run before step `at`, and the bytes that are kept longer over step
-    /// `peak` for this: operands or, if `is_deep`, operands of the kernels that compute them.
+    /// The steps to repeat so that `wanted` can run before step `at`, and the additional bytes that this keeps live at
+    /// step `peak`: operands or, if `is_deep`, operands of the kernels that compute them.
     fn needed(
         &self,
         timeline: &Timeline,

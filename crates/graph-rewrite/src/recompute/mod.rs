@@ -1,4 +1,4 @@
-//! Recomputation of values instead of keeping them, to meet a memory limit.
+//! Recomputes values instead of storing them, to meet a memory limit (activation checkpointing).
 //!
 //! A training step keeps results of its forward pass until the backward pass reads them. If that needs too much memory,
 //! kernels run a second time, right before the readers of their results. The operands are the same, so results are
@@ -21,14 +21,14 @@ pub struct Recomputed {
     pub graph: Graph,
     /// Number of repeated kernels.
     pub kernels: usize,
-    /// Bytes of the tensors between kernels, see [`Timeline::bytes`]. Exceeds the limit if it cannot be met.
+    /// Bytes of the tensors between kernels, see [`Timeline::bytes`]. Above the limit if the limit cannot be met.
     pub bytes: u64,
     /// Additional seconds on the machine, predicted by the cost model.
     pub seconds: f64,
 }
 
-/// Repeats kernels of a graph until its tensors fit in `limit` bytes at some sizes, in order of memory freed per time.
-/// `graph` should come from [`optimize`](crate::optimize).
+/// Repeats kernels of a graph until its tensors fit in `limit` bytes at some sizes. Kernels that free the most bytes
+/// per second of run time come first. `graph` should come from [`optimize`](crate::optimize).
 ///
 /// ```
 /// use rewire_graph::{DType, Scope, Seed, differentiate};

@@ -28,7 +28,7 @@ pub(super) struct Step {
 /// A tensor that occupies memory while in use.
 #[derive(Clone, Debug)]
 pub(super) struct Tensor {
-    /// Its value in the graph, which it may repeat.
+    /// Its value in the graph. Repetitions have the value of the original.
     pub value: Value,
     pub ty: Type,
     /// True for an input of a run, which exists from the beginning.
@@ -58,7 +58,7 @@ impl Timeline {
                 let value = Value { node: id, port };
                 let mut outputs = graph.outputs().iter().filter(|(_, output)| *output == value).peekable();
                 let is_output = outputs.peek().is_some();
-                // The new value of a state has separate memory.
+                // The new value of a state is not part of the timeline: it has separate memory.
                 if outputs.any(|(name, _)| graph.states().contains(name)) {
                     continue;
                 }
@@ -70,7 +70,7 @@ impl Timeline {
                 let reads = graph.inputs(id).iter().filter_map(|value| known.get(value).copied()).collect();
                 let is_repeatable = !sets_rows && writes.len() == node.types.len();
                 let step = Step { node: id, reads, writes, is_repeatable, is_repetition: false };
-                // Rows of states are set after all their readers.
+                // Steps that set rows of states run after all readers of the states.
                 if sets_rows { last.push(step) } else { timeline.steps.push(step) }
             }
         }
@@ -124,8 +124,8 @@ impl Timeline {
         spans
     }
 
-    /// The step before which another step could be repeated so that its results are not kept over the largest gap
-    /// between their uses.
+    /// The step before which `step` can be repeated so that its results need not stay live in the largest gap between
+    /// their uses.
     pub(crate) fn gap(&self, step: usize) -> Option<usize> {
         let writes = &self.steps[step].writes;
         let uses = |step: &Step| step.reads.iter().any(|read| writes.contains(read));
@@ -176,7 +176,7 @@ impl Timeline {
         }
         let mut tensors: Vec<Option<Value>> = self.tensors.iter().map(|tensor| copies.get(tensor.value)).collect();
         for step in &self.steps {
-            // Operands outside the timeline exist once.
+            // Operands outside the timeline are copied once.
             let mut reads = step.reads.iter();
             let mut inputs = vec![];
             for value in graph.inputs(step.node) {

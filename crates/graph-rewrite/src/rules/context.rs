@@ -4,7 +4,7 @@ use crate::lower::Trials;
 use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
 
-/// The tensors that a kernel may read and write, as many as every GPU supports.
+/// The number of tensors that a kernel may read and write on every GPU.
 pub(crate) const BINDINGS: usize = 8;
 
 /// Options of passes, and a record of their rewrites.
@@ -74,12 +74,12 @@ impl Context {
         self.remaining = Some(rewrites);
     }
 
-    /// Sets the machine for which passes optimise.
+    /// Sets the machine that passes optimize for.
     pub(crate) fn choose_for(&mut self, machine: HardwareModel) {
         self.machine = machine;
     }
 
-    /// Sets the storage type of floats between kernels for which passes optimise.
+    /// Sets the storage type of floats between kernels that passes optimize for.
     pub(crate) fn store_floats_as(&mut self, dtype: DType) {
         self.storage = Storage(dtype);
     }
@@ -99,12 +99,12 @@ impl Context {
         if dtype == DType::F32 { self.storage.0 } else { dtype }
     }
 
-    /// The machine for which passes weigh memory traffic against recomputation.
+    /// The machine that passes optimize for, which determines when recomputation is cheaper than memory traffic.
     pub fn machine(&self) -> &HardwareModel {
         &self.machine
     }
 
-    /// Enables records of rewrites that nearly happened.
+    /// Enables the recording of near misses.
     pub(crate) fn explain(&mut self) {
         self.explaining = true;
     }

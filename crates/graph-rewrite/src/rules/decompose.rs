@@ -1,8 +1,8 @@
 use super::{Attempt, Rule};
 use rewire_graph::{Graph, GraphError, NodeId};
 
-/// Replaces custom operators by their decomposition, if they have one: for a target that does not support their shader,
-/// or to fuse their parts.
+/// Replaces custom operators by their decompositions, if any: for a target that does not support their shaders, or to
+/// fuse the decomposed operators with others.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Decompose;
 

@@ -3,9 +3,9 @@ use rewire_graph::op::{Broadcast, Constant, MatMul, Permute, Reduce, ReduceOp, R
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Graph, GraphError, NodeId, Value};
 
-/// Rewrites a softmax that is 0 in rows without a finite score as a softmax of the scores that the mask keeps: attention skips
-/// tiles of pairs that a mask hides. Without a mask of negative infinities it is a plain softmax. Products are taken to be finite
-/// before they are masked.
+/// Rewrites a softmax that is 0 in rows without a finite score as a softmax over the unmasked scores, so that attention
+/// skips masked tiles. Without a mask of negative infinities it becomes a plain softmax. Assumes that products are
+/// finite before they are masked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MaskedSoftmax;
 
@@ -52,13 +52,13 @@ struct Softmax {
     axis: usize,
 }
 
-/// The condition that hides scores.
+/// The mask of the scores: masked scores are negative infinity.
 enum Mask {
     /// No score is negative infinity.
     Nothing,
     /// The scores where a condition is `keeps`, else negative infinity.
     Where { condition: Value, kept: Value, keeps: bool },
-    /// An addend that is negative infinity for a hidden score.
+    /// An addend that is negative infinity for masked scores.
     Added(Value),
 }
 
@@ -91,13 +91,13 @@ impl Reader<'_> {
         self.number(value) == Some(f64::NEG_INFINITY)
     }
 
-    /// The operand that is compared with negative infinity.
+    /// The operand that a comparison for equality compares with negative infinity.
     fn compared(&self, value: Value) -> Option<Value> {
         let [a, b] = self.operands(value, "eq")?;
         if self.is_hidden(b) { Some(a) } else { Some(b).filter(|_| self.is_hidden(a)) }
     }
 
-    /// The softmax that is 0 in rows without a score.
+    /// The softmax under `root`, with its mask, if the result is 0 in rows without an unmasked score.
     fn guarded(&self, root: NodeId) -> Option<(Softmax, Option<Mask>)> {
         let [none, zero, share] = self.operands(Value { node: root, port: 0 }, "where")?;
         let softmax = self.softmax(share).filter(|_| self.number(zero) == Some(0.0))?;
@@ -119,8 +119,8 @@ impl Reader<'_> {
         is.then_some(Softmax { scores, share, axis })
     }
 
-    /// The scores and the axis for which a condition tests that all are hidden: by the largest score, or by whether any
-    /// score is not negative infinity.
+    /// The scores and the axis of a condition that tests whether all scores are masked: by the largest score, or by
+    /// whether any score is not negative infinity.
     fn without_score(&self, none: Value) -> Option<(Value, usize)> {
         if let Some(largest) = self.compared(none) {
             return self.reduced(largest, ReduceOp::Max);
@@ -141,7 +141,7 @@ impl Reader<'_> {
         if let Some([condition, shown, other]) = self.operands(scores, "where") {
             let keeps = self.is_hidden(other);
             let kept = if keeps { shown } else { other };
-            // Scores that another mask keeps may be hidden as well.
+            // The selected scores must be products: scores that another mask selected may be masked as well.
             let is_mask = (keeps || self.is_hidden(shown)) && self.is_product(kept);
             return is_mask.then_some(Mask::Where { condition, kept, keeps });
         }

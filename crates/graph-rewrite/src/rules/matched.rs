@@ -64,7 +64,7 @@ impl<'g> Match<'g> {
         super::unify::substitute(pattern, &self.sizes)
     }
 
-    /// The number of repetitions of a repeated part.
+    /// The number of matched repetitions of a [`PatternScope::repeat`](super::PatternScope::repeat).
     pub fn repetitions(&self, name: &str) -> usize {
         self.repetitions.get(name).copied().unwrap_or(0)
     }

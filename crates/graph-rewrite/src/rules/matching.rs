@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// Limit of alternatives that are tried at one node of a graph.
 const ALTERNATIVES: usize = 20_000;
 
-/// Number of operators of a repeated part in which a rewrite looks for changes.
+/// Number of operators that a repeated part adds to the depth of a pattern.
 const REPETITIONS: usize = 16;
 
 /// A traced pattern, prepared for matching.
 pub(super) struct CompiledPattern {
     graph: Graph,
     results: Vec<Value>,
-    /// By repetition, the nodes that differ in each.
+    /// The nodes that may match different values in each repetition, by repeated result.
     locals: HashMap<Value, BTreeSet<NodeId>>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct CompiledPattern {
 struct State {
     bound: BTreeMap<Value, Value>,
     sizes: BTreeMap<Symbol, Dim>,
-    /// The length of the prefix of [`Search::repeated`] that belongs to it.
+    /// The number of entries of [`Search::repeated`] that belong to this state.
     repeated: usize,
     operators: usize,
 }
@@ -36,11 +36,11 @@ struct Branch {
     state: State,
 }
 
-/// The result of following a branch.
+/// The result of solving goals up to the next choice.
 enum Reached<'g> {
     /// A choice between all continuations.
     Choice(Vec<Branch>),
-    /// All goals.
+    /// All goals are solved.
     Match(Match<'g>),
 }
 
@@ -65,7 +65,7 @@ struct Search<'a, 'g> {
     form: &'a CompiledPattern,
     graph: &'g Graph,
     accept: &'a dyn Fn(&Match) -> Result<(), String>,
-    /// Repetitions on the path to the current branch, each last one first.
+    /// Repetitions on the path to the current branch; the last repetition of a sequence comes first.
     repeated: Vec<Repetition>,
     nearest: Mismatch,
 }
@@ -345,7 +345,7 @@ impl<'g> Search<'_, 'g> {
         Some(vec![vec![Goal::Value(body, before), Goal::Repeated(repeat)], vec![Goal::Value(start, before)]])
     }
 
-    /// The ways to a result that is not bound yet: readers of a bound value on which the result depends.
+    /// The alternatives for a result that is not bound yet: readers of a bound value that the result depends on.
     fn toward(&self, result: Value, state: &State) -> Vec<Vec<Goal>> {
         let mut stack = vec![result];
         let mut seen = BTreeSet::new();

@@ -81,7 +81,8 @@ pub trait Rule: Send + Sync {
         None
     }
 
-    /// The distance below a node that [`Rule::apply`] examines: after changes within it, the rule is applied again.
+    /// The number of operators below a node that [`Rule::apply`] examines. The rule is applied again after changes
+    /// within this distance.
     fn reach(&self) -> usize {
         1
     }

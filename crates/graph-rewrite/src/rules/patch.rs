@@ -150,7 +150,7 @@ impl Patch {
         let replaced = seen.clone();
         let named = self.body.ids().filter_map(|id| self.captures.get(&self.body.op::<Input>(id)?.name));
         let read: Vec<NodeId> = named.map(|value| value.node).collect();
-        // A replaced value may itself be an operand, of a replacement of others.
+        // A replaced value may itself be an operand of the replacement of another value.
         let mut stack: Vec<NodeId> = read.iter().flat_map(|&id| graph.inputs(id)).map(|value| value.node).collect();
         if let [_] = self.replaced[..] {
             // The operands of a single result cannot depend on it.
@@ -201,7 +201,7 @@ impl Patch {
     }
 }
 
-/// A node that computes the same host value, which is computed once in a run.
+/// An existing node that computes the same host value, so that a run computes it once.
 fn equal_on_host(graph: &Graph, node: &Node, inputs: &[Value]) -> Option<NodeId> {
     let is_host = matches!(node.op.role(), Role::Host(_));
     let is_equal = |id: &NodeId| {

@@ -97,12 +97,12 @@ impl PatternScope {
         &self.scope
     }
 
-    /// A placeholder for a size of the graph, the same one wherever it is used.
+    /// A placeholder for a size of the graph. All uses of it match the same size.
     pub fn size(&self, name: &str) -> Dim {
         self.scope.size(name)
     }
 
-    /// Any tensor or scores of any shape with the arithmetic type of `dtype`: `F32` also matches `F16`.
+    /// Any tensor or attention scores of any shape with the arithmetic type of `dtype`: `F32` also matches `F16`.
     ///
     /// It traces like a scalar. Use [`PatternScope::tensor`] if an operator's attributes depend on the rank.
     pub fn any(&self, name: &str, dtype: DType) -> Tensor {
@@ -154,8 +154,8 @@ impl PatternScope {
 
     /// `step` applied to `start` one or more times, as often as possible.
     ///
-    /// Captures first used in `step` differ in every repetition and are named `name.0.capture`, `name.1.capture`,
-    /// starting next to `start`; [`Match::repetitions`] counts them.
+    /// Captures first used in `step` are separate for every repetition, with names `name.0.capture`, `name.1.capture`
+    /// and so on; repetition 0 reads `start`. [`Match::repetitions`] counts the repetitions.
     pub fn repeat(&self, name: &str, start: &Tensor, step: impl Fn(&Self, &Tensor) -> Tensor) -> Tensor {
         let before = self.created.borrow().len();
         let ty = start.ty().clone();

@@ -18,10 +18,10 @@ pub(super) enum Placeholder {
     Operator { name: String, kind: Kind },
     /// Its first operand, or else its second.
     Either,
-    /// The start of a repetition: the result of the previous one.
+    /// The input of a repetition: the result of the previous repetition.
     Carried { name: String },
-    /// One or more repetitions of its third operand. Each has the previous one as its second operand; the first has the
-    /// first operand.
+    /// One or more repetitions of its third operand. In each, the second operand is the result of the previous
+    /// repetition, or the first operand in the first repetition.
     Repeat {
         name: String,
         /// Captures that differ in each repetition.
@@ -29,7 +29,7 @@ pub(super) enum Placeholder {
     },
 }
 
-/// The common property of the operators that a placeholder matches.
+/// The property that identifies the operators that a placeholder matches.
 #[derive(Clone, Debug)]
 pub(super) enum Kind {
     /// Their Rust type, tested by this function.

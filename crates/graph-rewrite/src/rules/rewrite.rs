@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 /// Applies rules wherever they match, oldest node first, until none matches. Returns the applied rules in order.
 ///
-/// Nodes that no output needs stay as they are. Every patch is checked before it lands and the graph is verified at the end.
+/// Nodes that no output needs stay unchanged. Every patch is checked before it is applied, and the graph is verified at
+/// the end.
 ///
 /// # Errors
 /// [`RewriteError`] names the rule that failed, whose patch was rejected, or that does not terminate, and the operator
@@ -28,8 +29,8 @@ pub fn rewrite_within(graph: &Graph, rules: &[&dyn Rule], context: &mut Context)
     Ok(graph)
 }
 
-/// Like [`rewrite_within`], but leaves replaced nodes to the removal of dead code: otherwise later nodes would reuse
-/// their numbers, and with them their positions in the order.
+/// Like [`rewrite_within`], but leaves replaced nodes to dead code removal. Otherwise new nodes would reuse their
+/// numbers and thus their positions in the order.
 ///
 /// # Errors
 /// As [`rewrite`].
@@ -50,8 +51,8 @@ fn rewritten(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Resul
     queue.extend(graph.order().map_err(|source| RewriteError::graph("rules", source))?);
     let limit = graph.len().saturating_mul(4) + 16;
     let mut fired = 0;
-    // Nodes are removed at the end: until then no new node reuses the number of an old one, and with it its position in
-    // the order.
+    // Nodes are removed at the end, so that no new node reuses the number of an old one and thus its position in the
+    // order.
     let live = graph.live();
     let dead: HashSet<NodeId> = graph.ids().filter(|id| !live.contains(id)).collect();
     let mut unread = Unread::new();
@@ -90,7 +91,7 @@ fn rewritten(graph: &Graph, rules: &[&dyn Rule], context: &mut Context) -> Resul
     Ok((graph, unread))
 }
 
-/// Detaches unread nodes, and then nodes that only they read. Inputs, checks and parameters stay.
+/// Detaches unread nodes, then nodes that only detached nodes read. Inputs, checks and parameters stay.
 fn detach_unread(graph: &mut Graph, nodes: Vec<NodeId>, unread: &mut Unread) {
     let mut stack = nodes;
     while let Some(id) = stack.pop() {

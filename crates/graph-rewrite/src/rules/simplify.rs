@@ -24,7 +24,7 @@ pub fn simplifications() -> Vec<Box<dyn Rule>> {
         Box::new(Pair::<Cast> { name: "cast of a cast", op: "cast", merge: cast }),
         Box::new(RoundTrip),
     ];
-    // The patterns above are well typed, so none is lost.
+    // The patterns above are well typed, so `flatten` drops none.
     traced.into_iter().flatten().chain(others).collect()
 }
 

@@ -3,8 +3,8 @@ use rewire_graph::op::{ReduceOp, ScoreBroadcast, ScoreKind, ScoreReduce, ScoreSo
 use rewire_graph::{DType, Graph, GraphError, Layout, NodeId, Tensor};
 use std::collections::BTreeSet;
 
-/// Rewrites the softmax of scores as a function of each score and of the logarithm of its query's sum, if pair
-/// reductions other than weighted sums by query read it: those do not process all keys of a query together.
+/// Rewrites the softmax of scores as a function of each score and the log-sum-exp of its query, if pair reductions
+/// other than weighted sums per query read it. Such reductions do not process all keys of a query together.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SpreadSoftmax;
 
@@ -40,7 +40,7 @@ impl Rule for SpreadSoftmax {
     }
 }
 
-/// True if a pair reduction other than a weighted sum by query depends on the scores of a node.
+/// True if a pair reduction other than a weighted sum per query depends on the scores of a node.
 fn is_summed_otherwise(graph: &Graph, id: NodeId) -> bool {
     let (mut seen, mut stack) = (BTreeSet::new(), vec![id]);
     while let Some(id) = stack.pop() {

@@ -63,8 +63,8 @@ impl TracedRule {
         Self { name: name.to_owned(), pattern, conditions: vec![], patch: Box::new(patch) }
     }
 
-    /// Restricts the rule to matches that `condition` accepts; `otherwise` describes the problem of the others. If the
-    /// pattern matches in several ways, all are tried.
+    /// Restricts the rule to matches that `condition` accepts. `otherwise` is the reported reason for rejected matches.
+    /// If the pattern matches in several ways, all are tried.
     #[must_use]
     pub fn when(mut self, otherwise: &str, condition: impl Fn(&Match) -> bool + Send + Sync + 'static) -> Self {
         self.conditions.push((otherwise.to_owned(), Box::new(condition)));

@@ -1,8 +1,8 @@
-//! Which operands of a product may be f16 on matrix hardware.
+//! Decides which matmul operands may be f16 on matrix hardware.
 //!
-//! f16 is limited to 65504 and represents every integer up to 2048. An operand is therefore rounded to f16 only if
-//! storing it as f16 would be equivalent: it consists of stored f16 values, and is no larger than these times a factor
-//! that its rows share. A scale that all rows share, such as the weight of a norm, and a row divided by its own length
+//! f16 is limited to 65504 and represents every integer up to 2048. An operand is therefore rounded to f16 only if that
+//! is equivalent to storing it as f16: it is computed from stored f16 values and is at most as large as these times a
+//! factor that its rows share. A scale that all rows share, such as the weight of a norm, and a row divided by its norm
 //! qualify; squares, powers, exponentials without a bound, user-defined functions, integers and bounded functions of
 //! f32 do not. 8-bit rows, which are coarser than f16, are clamped to the largest f16 when they are loaded.
 
@@ -14,9 +14,9 @@ use rewire_graph::{DType, Scalar};
 
 /// The largest f16.
 const LARGEST: f64 = 65504.0;
-/// Integers up to here are f16.
+/// Integers up to this one are exact in f16.
 const WHOLE: i64 = 2048;
-/// The effect of constants on stored f16 values.
+/// Largest factor by which constants may scale stored f16 values.
 const GAIN: f64 = 64.0;
 /// Bound of the absolute value of the logarithm of a float.
 const LOG: f64 = 104.0;
@@ -24,9 +24,9 @@ const LOG: f64 = 104.0;
 /// Bounds of an expression's magnitude.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Magnitude {
-    /// At most this, for all loaded values.
+    /// At most this value, whatever is loaded.
     Bounded(f64),
-    /// At most `gain` times a product of stored f16 values, `rows` of which differ from row to row.
+    /// At most `gain` times a product of stored f16 values. `rows` of its factors differ between rows.
     F16 {
         gain: f64,
         rows: u32,
@@ -40,7 +40,8 @@ enum Magnitude {
 
 use Magnitude::{Bounded, F16, Statistic, Unbounded};
 
-/// True if all of `roots` may be f16, each with the coordinate of its columns. `stats` are the statistics that values represent.
+/// True if all of `roots` may be f16. Each has the coordinate of its columns; `stats` defines the values that they
+/// read.
 pub(super) fn suit(body: &Body, roots: &[(ExprId, u8)], stats: &[Reduced]) -> bool {
     let analysis = |column| Analysis { body, column, stats };
     roots.iter().all(|&(root, column)| match analysis(column).of_root(&body.dag, root) {
@@ -97,7 +98,7 @@ impl Analysis<'_> {
             Some(operand) if operand.dtype == DType::F16 && operand.space != MemorySpace::Host => {
                 F16 { gain: 1.0, rows: u32::from(!shared) }
             }
-            // Kernels keep them within f16.
+            // Kernels clamp them to the f16 range.
             Some(operand) if operand.dtype == DType::Rows8 => Bounded(LARGEST),
             _ => Unbounded,
         }
@@ -173,7 +174,7 @@ fn product(a: Magnitude, b: Magnitude) -> Magnitude {
     }
 }
 
-/// The bound of either of two.
+/// The bound of a value that is one of two.
 fn join(a: Magnitude, b: Magnitude) -> Magnitude {
     match (a, b) {
         (Bounded(a), Bounded(b)) => Bounded(a.max(b)),

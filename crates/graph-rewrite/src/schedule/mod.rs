@@ -21,10 +21,10 @@ use rewire_graph::nest::Nest;
 use rewire_graph::pointwise::ExprId;
 use std::ops::Deref;
 
-/// Schedules a nest, or returns why it is not supported.
+/// Schedules a nest, or returns the reason why it is not supported.
 type Choice = fn(&Nest) -> Result<Schedule, NotLowerable>;
 
-/// Lists the schedules, in the order of trial.
+/// Lists the schedules in the order in which they are tried.
 macro_rules! schedules {
     ($($(#[$doc:meta])* $name:literal => $schedule:ident),*) => {
         /// The schedule of a nest: the roles of its axes, accumulations and factors, by position.
@@ -77,7 +77,7 @@ schedules! {
     "product" => Product,
     /// Tiles of pairs of two axes.
     "pairs" => PairReduction,
-    /// A segmented reduction: pointwise, where each point loops over rows.
+    /// A segmented reduction: every point of the result loops over rows.
     "fold" => SegmentedReduce
 }
 

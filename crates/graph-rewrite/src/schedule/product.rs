@@ -81,13 +81,13 @@ impl Product {
 }
 
 impl<'n> Bound<'n, Product> {
-    /// True if its sums may be kept in f16.
+    /// True if it may accumulate in f16.
     pub fn accumulates_f16(&self) -> bool {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
     }
 
-    /// The operand and index of the right factor, if it has a row of 8 bits per column of the result. The left factor
-    /// may then be rounded to 8 bits by row, to multiply integers.
+    /// The operand and index of the right factor, if it has one 8-bit row per column of the result. The left factor may
+    /// then be quantized to 8 bits per row for an integer matmul.
     pub fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
         let Body { dag, operands, .. } = &self.nest.body;
         let Expr::Load { operand, index } = dag.expr(self.b) else { return None };
@@ -99,14 +99,14 @@ impl<'n> Bound<'n, Product> {
         (is_row && is_short).then_some((*operand, index))
     }
 
-    /// [`Self::right_rows`], if integers are to be multiplied.
+    /// [`Self::right_rows`], if the accumulator type requests an integer matmul.
     pub fn integers(&self) -> Option<(u16, &'n [ExprId])> {
         let sum = self.nest.accumulations.last()?;
         self.right_rows().filter(|_| sum.dtype == DType::I32)
     }
 
-    /// Which of two coordinates counts the columns of a factor's matrices in memory: the second one, unless they are
-    /// read transposed.
+    /// The coordinate, one of two, along the columns of a factor's matrices in memory: the second, unless they are read
+    /// transposed.
     fn columns_of(&self, factor: ExprId, [first, second]: [u8; 2]) -> u8 {
         let dag = &self.nest.body.dag;
         let is_transposed = |id: ExprId| match dag.expr(id) {
@@ -155,7 +155,7 @@ impl Analysis for Bound<'_, Product> {
             axes.iter().for_each(|&(axis, extent)| extents[usize::from(axis)] = extent);
             Domain::dense(extents)
         };
-        // Rows of each sample count as all rows, with or without the axis of samples.
+        // The rows of all samples count as the total number of rows, with or without the axis of samples.
         let joint = match &self.m {
             Extent::Ragged { .. } => vec![(bits(&[0, row]), total), (bits(&[row]), total)],
             Extent::Dense(_) => vec![],
@@ -189,7 +189,7 @@ impl Analysis for Bound<'_, Product> {
     }
 }
 
-/// The reduced axis of an accumulation, which no result has.
+/// The reduced axis of an accumulation, if no result has it.
 fn summed_axis<'n>(nest: &'n Nest, sum: &Accumulation) -> Option<&'n Extent> {
     nest.axes.get(usize::from(sum.axis)).filter(|axis| axis.summed).map(|axis| &axis.extent)
 }

@@ -26,7 +26,7 @@ pub struct Reduced {
 pub struct Reduction {
     /// The loop; the last dimension is reduced.
     pub extents: Vec<Dim>,
-    /// In order; later ones read the result at position `n` as `Value(n)`.
+    /// In order; later reductions read the result of reduction `n` as `Value(n)`.
     pub reductions: Vec<Reduced>,
     /// True for outputs that are written once per row, after the reductions: index and value do not depend on the last
     /// coordinate. Others are written for every point.

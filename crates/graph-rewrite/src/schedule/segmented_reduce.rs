@@ -15,11 +15,11 @@ pub struct SegmentedReduce {
     pub extents: Vec<Dim>,
     /// The coordinate of the rows.
     pub row: u8,
-    /// The number of rows: of the sample at coordinate 0, or all.
+    /// The number of rows: the rows of the sample at coordinate 0, or all rows.
     pub rows: Extent,
     /// The reductions; outputs read them as `Value(n)`.
     pub sums: Vec<SegmentedSum>,
-    /// For sums by index: coordinate 0 of the result to which a row is added, an expression of the row only.
+    /// For sums by index: coordinate 0 of the result to which a row is added. Depends only on the row.
     pub index: Option<ExprId>,
 }
 
@@ -65,8 +65,7 @@ impl SegmentedReduce {
 }
 
 impl Bound<'_, SegmentedReduce> {
-    /// True if the elements are in rows as wide as the result: sums over the rows of a matrix, or of consecutive
-    /// matrices.
+    /// True if the reduction combines rows as wide as the result: the rows of a matrix, or of consecutive matrices.
     pub fn goes_down_columns(&self) -> bool {
         let Some(column) = self.extents.len().checked_sub(1).filter(|_| self.index.is_none()) else { return false };
         let dag = &self.nest.body.dag;
@@ -75,7 +74,7 @@ impl Bound<'_, SegmentedReduce> {
         for id in dag.reachable(&values) {
             let Expr::Load { index, .. } = dag.expr(id) else { continue };
             let (access, column) = (dag.access(index), column as u8);
-            // Elements that all columns share, such as ids of rows of a table, are read once for them.
+            // Elements that all columns share, such as the row ids of a table lookup, are read once for all columns.
             if access.columns_move(self.row) && access.moves(column) && access.stride(column) != Some(1) {
                 return false;
             }
@@ -96,7 +95,7 @@ impl Analysis for Bound<'_, SegmentedReduce> {
         extents.resize(self.nest.axes.len(), 1);
         extents[usize::from(self.row)] = total;
         let row = bits(&[self.row]);
-        // The first axis of the result is the one indexed by rows.
+        // The first axis of the result is indexed by rows.
         let joint = if ragged || self.index.is_some() { vec![(row | 1, total), (row, total)] } else { vec![] };
         let rows = Domain { extents, joint, times: 1 };
         let mut tally = Tally::new(self.nest, sizes);

@@ -1,4 +1,4 @@
-//! Attention of dense rows, as exporters write it.
+//! Attention over dense rows, in the forms that exporters emit.
 
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
@@ -16,7 +16,7 @@ fn operands(scope: &Scope) -> ([Tensor; 3], Tensor) {
     (["q", "k", "v"].map(|name| scope.input(name, DType::F32, &shape)), keep.binary_scalar(BinaryOp::Gt, 0))
 }
 
-/// Attention with a mask in the scores, that is 0 for queries without a key.
+/// Attention with masked scores; the result is 0 for queries without keys.
 fn masked(written: &str) -> Graph {
     let scope = Scope::new();
     let ([q, k, v], keep) = operands(&scope);

@@ -1,9 +1,9 @@
-//! The parts of the crate depend on each other in one direction.
+//! The modules of the crate depend on each other without cycles.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// By part of `src`, a folder or a file, the parts that its code names.
+/// The modules (folders or files of `src`) that the code of each module names.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 fn source() -> &'static Path {
@@ -25,7 +25,7 @@ fn no_folder_depends_on_one_that_depends_on_it() {
     let parts: BTreeSet<String> = uses.keys().cloned().collect();
     assert!(parts.len() > 8 && uses["passes"].contains("rules"), "{uses:?}");
     uses.values_mut().for_each(|used| used.retain(|part| parts.contains(part)));
-    // Parts that depend on nothing that is left are taken away, until only cycles are left.
+    // Removes modules without remaining dependencies until only cycles remain.
     while let Some(free) = uses.iter().find(|(_, used)| used.is_empty()).map(|(part, _)| part.clone()) {
         uses.remove(&free);
         uses.values_mut().for_each(|used| _ = used.remove(&free));
@@ -33,7 +33,7 @@ fn no_folder_depends_on_one_that_depends_on_it() {
     assert!(uses.is_empty(), "these depend on each other: {uses:?}");
 }
 
-/// The parts that code below a path names as `crate::part` or `crate::{part, ...}`, other than tests.
+/// The modules that code below a path, except tests, names as `crate::part` or `crate::{part, ...}`.
 fn read(path: &Path, parts: &mut BTreeSet<String>) {
     if path.is_dir() {
         let entries = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());

@@ -46,7 +46,7 @@ fn close(a: &Graph, b: &Graph) {
     }
 }
 
-/// The number of times the rules fire, after checking that results are unchanged.
+/// The rewritten graph and the number of times the rules fire, after checking that results are unchanged.
 fn fires(graph: &Graph, rules: &[&dyn Rule]) -> (Graph, usize) {
     let (rewritten, fired) = rewrite(graph, rules).unwrap();
     close(&rewritten, graph);

@@ -65,7 +65,8 @@ fn linear(scope: &Scope, name: &str, x: &Tensor, bias: bool) -> Tensor {
     x.linear(&weight, bias.as_ref())
 }
 
-/// `relu(x W^T + b)`, the bias and a factor optional, becomes `relu` of a product with the bias in `addmm` order.
+/// `relu(x W^T + b)`, with an optional bias and an optional factor, becomes `relu` of a product with the bias in
+/// `addmm` order.
 fn layer() -> TracedRule {
     TracedRule::new(
         "layer",
@@ -232,7 +233,7 @@ fn repeated_parts_match_as_often_as_they_are_there() {
     assert!(!matches!(counting.apply(&none, root(&none)).unwrap(), Attempt::Found(_)));
 }
 
-/// Two linear layers of one input become one with a split.
+/// Two linear layers with the same input become one linear layer and a split.
 fn siblings() -> TracedRule {
     TracedRule::new(
         "siblings",
@@ -277,7 +278,7 @@ fn a_result_that_waits_for_another_is_refused() {
 
 #[test]
 fn a_pattern_matches_what_simplification_leaves() {
-    // Written with sigmoid, found as silu; and found as it is written.
+    // A pattern written with sigmoid matches silu as well as sigmoid.
     let rule = TracedRule::new(
         "gate",
         |p| {

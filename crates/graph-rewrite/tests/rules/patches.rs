@@ -86,7 +86,7 @@ fn rules_that_undo_each_other_are_an_error() {
     assert!(matches!(error, RewriteError::Endless { .. }), "{error}");
 }
 
-/// Replaces `x + y` by itself with exchanged operands, found without a pattern.
+/// Replaces `x + y` by `y + x`, without a pattern.
 struct Exchange;
 
 impl Rule for Exchange {

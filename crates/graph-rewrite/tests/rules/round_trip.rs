@@ -22,7 +22,7 @@ impl Padded {
         let offsets = scope.host_input("offsets", &[batch + 1.into()]);
         let rows = Ragged::from_offsets(&offsets);
         let longest = scope.size("longest");
-        // Sizes are those of inputs.
+        // Every size must be an extent of an input.
         scope.input("positions", DType::F32, std::slice::from_ref(&longest));
         scope.input("scale", DType::F32, std::slice::from_ref(&rows.batch));
         Self { scope, rows, longest }
@@ -48,7 +48,8 @@ impl Padded {
         self.scope.host_iota(self.longest.clone()).cast(DType::I64)
     }
 
-    /// Weighted sums over the padded keys of each sample: weights by the distance and a bias of the head, the row and the sample.
+    /// Weighted sums over the padded keys of each sample. Weights depend on the distance and on biases per head, row
+    /// and sample.
     fn attention(&self, fill: f64) -> Tensor {
         let [q, k, v] = [("q", 0.5), ("k", 0.0), ("v", fill)].map(|(name, fill)| self.heads(name, fill));
         let positions = self.positions();

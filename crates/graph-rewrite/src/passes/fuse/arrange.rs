@@ -22,7 +22,8 @@ impl Partition<'_> {
         self.reorder(first, &arranged);
     }
 
-    /// Those nodes between the first and the last of a kernel that depend on it, with all nodes of their kernels.
+    /// The nodes in `window`, between the first and the last node of a kernel, that depend on the kernel, with all
+    /// nodes of their kernels.
     fn waiting(&self, group: GroupId, window: &[NodeId]) -> BTreeSet<NodeId> {
         let mut after: BTreeSet<NodeId> = BTreeSet::new();
         for &id in window.iter().filter(|id| !self.groups[group].contains(id)) {

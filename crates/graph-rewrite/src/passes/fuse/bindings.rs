@@ -29,7 +29,7 @@ impl Partition<'_> {
         }
     }
 
-    /// The last node that a too large kernel repeats and that can be stored.
+    /// The last node, among those that a too large kernel recomputes, whose value can be stored.
     fn repeated(&self, group: GroupId) -> Option<NodeId> {
         let nodes = &self.groups[group];
         let cone = self.cone(nodes, &self.results(nodes));
@@ -44,7 +44,7 @@ impl Partition<'_> {
         self.bindings(nodes).saturating_sub(self.most_bindings)
     }
 
-    /// The part of a kernel's prologue whose removal frees the most bindings; among several, the one that writes the
+    /// The part of a kernel's prologue whose removal frees the most bindings; among equals, the part that writes the
     /// fewest bytes.
     fn cheapest_part(&mut self, group: GroupId) -> Option<BTreeSet<NodeId>> {
         let before = self.excess(&self.groups[group]);
@@ -62,7 +62,7 @@ impl Partition<'_> {
         best.map(|(.., part)| part)
     }
 
-    /// Elementwise nodes that a kernel computes before its anchor.
+    /// Elementwise nodes that a kernel computes before its main operator.
     fn prologue(&self, group: GroupId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
         let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set();
@@ -79,7 +79,7 @@ impl Partition<'_> {
         reached([id], own).into_iter().ordered_set()
     }
 
-    /// The excess bindings of a kernel and of a part of it, if the part became a separate kernel.
+    /// The excess bindings of a kernel without a part, and of the part as a separate kernel.
     fn without(&mut self, group: GroupId, part: &BTreeSet<NodeId>) -> (usize, usize) {
         let whole = self.groups[group].clone();
         let new = self.create(part.clone());

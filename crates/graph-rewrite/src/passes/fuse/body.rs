@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 /// The operators of a kernel, producers first.
 pub(super) struct Body {
     steps: Vec<BodyNode>,
-    /// Positions among the steps.
+    /// Positions in `steps`.
     results: Vec<usize>,
 }
 

@@ -1,8 +1,8 @@
 use crate::cost::{Count, HardwareModel, Sizes};
 use crate::plan::Computation;
 
-/// True if a matmul that computes a norm itself takes no longer than a norm that writes its result plus the matmul that
-/// reads it.
+/// True if a matmul with the norm in its prologue takes no longer than a separate norm kernel plus the matmul that
+/// reads its result.
 ///
 /// Every column tile of the matmul recomputes the statistics of its rows.
 pub(super) fn absorbs(machine: &HardwareModel, sizes: &Sizes, joined: &Computation, apart: [&Computation; 2]) -> bool {

@@ -1,4 +1,4 @@
-//! Operands that matmuls on matrix hardware read from other kernels.
+//! Selects operands that matmuls on matrix hardware read from other kernels.
 
 use super::partition::{GroupId, Partition};
 use crate::plan::{Computation, MemorySpace};
@@ -7,9 +7,9 @@ use rewire_graph::{DType, NodeId, Ordered, Value};
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
-    /// Some operands of products are f16 if they are stored, but not if the kernel that reads them computes them. Such
-    /// operands become separate kernels: matrix hardware saves more time than writing and reading them costs. Rows that
-    /// a product finds by searching for their sample also become separate kernels, because the search would run for
+    /// Some matmul operands may be f16 only if another kernel stores them, not if they are computed in the prologue.
+    /// Such operands become separate kernels: matrix hardware saves more time than their memory traffic costs. Rows
+    /// whose sample the prologue would have to search for also become separate kernels, since the search would run for
     /// each element of a tile.
     pub(super) fn keep_f16(&mut self, stored: impl Fn(DType) -> DType) {
         for group in 0..self.groups.len() {
@@ -34,7 +34,7 @@ impl Partition<'_> {
         }
     }
 
-    /// Rows whose samples a kernel has to search for become results of another kernel that searches too, or separate
+    /// Moves rows whose samples a kernel has to search for into another kernel that searches too, or into separate
     /// kernels.
     fn keep_searched(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
@@ -56,7 +56,7 @@ impl Partition<'_> {
         }
     }
 
-    /// True for rows that are found by searching for their sample.
+    /// True for rows whose samples a kernel has to search for.
     fn is_searched(&self, id: NodeId) -> bool {
         self.graph.op::<JaggedConcat>(id).is_some() || self.graph.op::<JaggedSlice>(id).is_some()
     }
@@ -80,8 +80,8 @@ impl Partition<'_> {
         self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set()
     }
 
-    /// The f16 operands of its products that a kernel computes: the nearest operators that do more than move the
-    /// elements of one tensor.
+    /// The f16 operands of its matmuls that a kernel computes itself: the nearest operators that are not layout
+    /// changes.
     fn computed_f16(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> BTreeSet<NodeId> {
         let (nodes, anchors) = (&self.groups[group], self.anchors(group));
         let is_half = |id: NodeId| {

@@ -9,8 +9,8 @@ use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 impl Partition<'_> {
-    /// Starts a group for each main operator: matmuls, sums over rows, attention with its scores, and joint reductions
-    /// of a row.
+    /// Starts a group for each main operator: a matmul, a sum over rows, attention with its scores, or reductions of
+    /// the same row.
     pub(super) fn seed(&mut self) {
         let mut reducing = HashMap::new();
         for id in self.order.clone() {
@@ -30,8 +30,8 @@ impl Partition<'_> {
         }
     }
 
-    /// One kernel for each operator that computes from others. Constants and scores are computed by their readers, and
-    /// reductions of scores together with the scores.
+    /// Makes each operator with operands a separate kernel. Readers compute constants and scores themselves, and
+    /// reductions of scores share a kernel with the scores.
     pub(super) fn separate(&mut self) {
         for id in self.order.clone() {
             let Some(node) = self.graph.node(id) else { continue };
@@ -45,8 +45,8 @@ impl Partition<'_> {
         }
     }
 
-    /// A matmul whose left operand is computed from another matmul through reductions, or from one whose rows and
-    /// columns have symbolic sizes; with all nodes between.
+    /// The nodes of a matmul and of the matmul that its left operand is computed from, with all nodes between: softmax
+    /// attention, or attention without a softmax if the rows and columns of the weights have symbolic sizes.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
         let is_product = |id: NodeId| self.graph.op::<MatMul>(id).is_some();
         let is_reduction = |id: NodeId| self.op(id).is_some_and(|op| op.reduced_axis().is_some());
@@ -80,7 +80,7 @@ impl Partition<'_> {
         (self.spares(&nodes) && is_kernel()).then_some(nodes)
     }
 
-    /// True if the rest of other groups without `nodes` can still be computed.
+    /// True if all other groups can still be computed without `nodes`.
     fn spares(&self, nodes: &BTreeSet<NodeId>) -> bool {
         let groups: BTreeSet<GroupId> = nodes.iter().filter_map(|&id| self.group_of(id)).ordered_set();
         groups.into_iter().all(|group| {
@@ -129,7 +129,7 @@ impl Partition<'_> {
         }
     }
 
-    /// A group and the free nodes that depend on it, last in order first.
+    /// The nodes of a group, and the nodes of `free` (last in order first) that depend on it.
     fn path(&self, group: GroupId, free: &[NodeId]) -> BTreeSet<NodeId> {
         let mut nodes = self.groups[group].clone();
         for &id in free.iter().rev() {
@@ -140,7 +140,7 @@ impl Partition<'_> {
         nodes
     }
 
-    /// The latest of some groups that reduce in the same form and on which no operand of the node depends.
+    /// The latest groups that reduce the same axis of the same shape and that no operand of the node depends on.
     fn neighbours<'g>(
         &self,
         id: NodeId,
@@ -163,7 +163,7 @@ impl Partition<'_> {
         candidates
     }
 
-    /// The form of a node's reduction, if it is one.
+    /// The shape and axis of a reduction; `None` for other nodes.
     fn reduced(&self, id: NodeId) -> Option<Reduced<'_>> {
         let (axis, samples) = match (self.graph.op::<Reduce>(id), self.graph.op::<SegmentReduce>(id), self.inputs(id)) {
             (Some(reduce), ..) => (reduce.axis, None),
@@ -174,7 +174,7 @@ impl Partition<'_> {
         Some(Reduced { shape: &self.graph.ty(*input)?.shape, axis, samples })
     }
 
-    /// True for groups whose only main operators are reductions of a form.
+    /// True for groups whose only main operators are reductions of this form.
     fn reduces(&self, group: GroupId, form: &Option<Reduced<'_>>) -> bool {
         let mut anchors = self.groups[group].iter().filter(|&&id| !self.is_elementwise(id));
         !self.groups[group].is_empty() && anchors.all(|&id| self.reduced(id) == *form)
@@ -255,7 +255,7 @@ impl Partition<'_> {
         nodes
     }
 
-    /// Assigns a kernel to every free node that is expensive to repeat: its reader's, or a new one.
+    /// Assigns every free node that is expensive to recompute to the kernel of its reader, or to a new one.
     pub(super) fn place_free(&mut self, machine: &HardwareModel) {
         let cheap = machine.operations_for_element(TILES).round() as usize;
         let sizes = Sizes::assumed(self.graph);
@@ -275,7 +275,7 @@ impl Partition<'_> {
             if readers.is_empty() && !output {
                 continue;
             }
-            // Operators with custom kernels only read memory, and operators that set rows may have to.
+            // Operators with custom kernels read operands from memory only. Operators that set rows may have to.
             let from_memory =
                 |&user: &NodeId| self.sets_rows(user) || self.op(user).is_some_and(|op| op.custom().is_some());
             let stored = output || self.users(id).iter().any(from_memory);
@@ -293,7 +293,7 @@ impl Partition<'_> {
         }
     }
 
-    /// True if all readers read elements several times, as windows do that overlap.
+    /// True if all readers read elements several times, such as overlapping windows.
     fn is_spread(&self, id: NodeId, sizes: &Sizes) -> bool {
         let elements = |node: NodeId| self.graph.ty(Value { node, port: 0 }).map(|ty| sizes.product(&ty.shape));
         self.users(id).iter().all(|&user| self.graph.op::<Remap>(user).is_some() && elements(user) > elements(id))
@@ -323,8 +323,8 @@ impl Partition<'_> {
         }
     }
 
-    /// Norms that only one product reads move into its prologue, where a machine takes no longer then. Products of f16, as these are
-    /// `stored`, take none: the tiles of matrix hardware would wait for statistics.
+    /// Moves a norm that only one matmul reads into its prologue, if that is no slower on this machine. Matmuls whose
+    /// operands are f16 as `stored` are excluded: the tiles of matrix hardware would wait for the statistics.
     pub(super) fn absorb_norms(&mut self, machine: &HardwareModel, stored: impl Fn(DType) -> DType) {
         let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
@@ -405,7 +405,7 @@ impl Partition<'_> {
         around.filter_map(|id| self.group_of(id)).ordered_set()
     }
 
-    /// True if repeating a free node with its free dependencies reads no tensor, or costs no more than a few simple
+    /// True if recomputing a free node with its free dependencies reads no tensor, or costs no more than a few simple
     /// operations.
     fn is_cheap(&self, id: NodeId, operations: usize) -> bool {
         let (mut weight, mut reads_tensor) = (0, false);
@@ -454,7 +454,7 @@ const SOFTMAX_NODES: usize = 256;
 /// Number of kernels, nearest first, with which a kernel is compared for merging.
 const NEIGHBOURS: usize = 16;
 
-/// Number of tiles that recompute an operand, as in a matmul with 512 columns.
+/// Assumed number of tiles that recompute an operand, as in a matmul with 512 columns.
 const TILES: f64 = 8.0;
-/// Largest number of nodes that are repeated together.
+/// Largest number of nodes that are recomputed together.
 const REPEATED: usize = 64;

@@ -1,7 +1,7 @@
 //! Vertical fusion: forms kernels from operators and as much of their surroundings as fits.
 //!
 //! A kernel is a main operator (a matmul, attention, reductions of a row, or none) with elementwise operators around
-//! it. Each step lowers the resulting nest, so every accepted kernel can be computed.
+//! it. Every candidate kernel is lowered before it is accepted, so that it can be computed.
 
 mod arrange;
 mod bindings;
@@ -19,7 +19,7 @@ use partition::Partition;
 use rewire_graph::{Graph, NodeId, Ordered};
 use std::collections::BTreeSet;
 
-/// The rule that puts several operators into a kernel.
+/// The name of the rule that puts several operators into a kernel.
 const FUSION: &str = "fusion";
 
 /// Replaces the operators of a graph by fused operators, one per kernel.

@@ -52,7 +52,7 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
     Ok(fused)
 }
 
-/// A future kernel: its body, the values of its operands, and the nodes that are its results.
+/// A kernel to be created: its body, the values of its operands, and the nodes that are its results.
 struct Outline<'a> {
     nodes: &'a BTreeSet<NodeId>,
     body: Graph,
@@ -61,10 +61,10 @@ struct Outline<'a> {
     results: Vec<NodeId>,
 }
 
-/// Kernels, each after the producers of its operands.
+/// Orders kernels so that each follows the producers of its operands.
 struct Kernels<'a> {
     waiting: Vec<Option<Outline<'a>>>,
-    /// By kernel, the number of its operands that are not computed yet.
+    /// The number of operands that are not computed yet, by kernel.
     missing: Vec<usize>,
     readers: HashMap<NodeId, Vec<usize>>,
     ready: BTreeSet<usize>,

@@ -11,11 +11,11 @@ use std::collections::{BTreeSet, BinaryHeap, HashSet};
 /// A kernel under construction, by position.
 pub(super) type GroupId = usize;
 
-/// Largest number of operators in a kernel, which limits the time of shader compilers.
+/// Largest number of operators in a kernel, to limit shader compilation time.
 pub(super) const OPERATORS: usize = 192;
 
-/// Number of free nodes that a trial includes in a kernel, last in order. The kernel reads other nodes from memory;
-/// they become part of it only if another trial adds them.
+/// Largest number of free nodes in a tried kernel, last in order. The kernel reads earlier free nodes from memory,
+/// unless a later attempt adds them.
 const TRIAL_NODES: usize = 256;
 
 /// The nodes that a kernel computes in addition to its own, and the values that it reads.
@@ -33,13 +33,13 @@ pub(super) struct Partition<'a> {
     pub graph: &'a Graph,
     pub order: Vec<NodeId>,
     pub groups: Vec<BTreeSet<NodeId>>,
-    /// By group, the position in the order from which free nodes were part of the kernel's last trial; `None` after a
-    /// change.
+    /// By group, the position in the order from which free nodes were part of the kernel when it was last lowered;
+    /// `None` if the group changed since.
     tried: Vec<Option<usize>>,
     pooled: HashSet<Value>,
     /// Tables whose rows a kernel sets in place.
     pub tables: BTreeSet<Value>,
-    /// Bindings that a kernel may take.
+    /// Largest number of storage bindings of a kernel.
     pub most_bindings: usize,
     trials: Trials,
     /// By [`NodeId::number`].
@@ -137,7 +137,7 @@ impl<'a> Partition<'a> {
         self.facts(id).is_some_and(|facts| facts.is_output)
     }
 
-    /// True for nodes that are bound or computed outside kernels.
+    /// True for nodes whose values are bound or computed outside kernels.
     pub fn is_leaf(&self, id: NodeId) -> bool {
         self.facts(id).is_none_or(|facts| facts.is_leaf)
     }
@@ -183,7 +183,7 @@ impl<'a> Partition<'a> {
         left.into_iter().for_each(|old| self.arrange(old));
     }
 
-    /// Replaces as many nodes of the order from position `first` on.
+    /// Replaces the nodes of the order from position `first` on by `nodes`.
     pub fn reorder(&mut self, first: usize, nodes: &[NodeId]) {
         let places = first..first + nodes.len();
         for (position, &id) in places.clone().zip(nodes) {
@@ -192,14 +192,14 @@ impl<'a> Partition<'a> {
                 facts.position = position;
             }
         }
-        // This changes which nodes follow such a position.
+        // The nodes that follow such a position have changed.
         for tried in self.tried.iter_mut().filter(|tried| tried.is_some_and(|last| last > first && last < places.end)) {
             *tried = None;
         }
     }
 
-    /// Assigns a free node to a kernel that already computes it, according to the last trial, and that stores no
-    /// additional results for it. False if that is unknown.
+    /// Assigns a free node to a kernel that already computed it when it was last lowered, and that needs no additional
+    /// results for it. Returns false if that is not known.
     pub fn keep(&mut self, group: GroupId, id: NodeId) -> bool {
         let tried = self.tried[group];
         let known = tried.is_some_and(|last| self.position(id).is_some_and(|position| position >= last));
@@ -211,13 +211,13 @@ impl<'a> Partition<'a> {
         known && inner
     }
 
-    /// Records that a trial of the unchanged kernel succeeded.
+    /// Records that the unchanged kernel was lowered.
     pub fn note_trial(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
         self.tried[group] = Some(self.cone(nodes, &self.results(nodes)).window);
     }
 
-    /// The dependencies of `results` within a kernel: `nodes` and a limited number of free nodes.
+    /// The dependencies of `results` within a kernel that consists of `nodes` and a limited number of free nodes.
     pub fn cone(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId]) -> Cone {
         let entry = |id: NodeId| self.position(id).map(|position| (position, id));
         let mut heap: BinaryHeap<(usize, NodeId)> = results.iter().filter_map(|&id| entry(id)).collect();
@@ -303,18 +303,18 @@ impl<'a> Partition<'a> {
         false
     }
 
-    /// The kernel that `nodes` would become with the free nodes they depend on, or why they cannot.
+    /// Lowers `nodes` with the free nodes that they depend on to one kernel, or returns the reason why that fails.
     pub fn try_lower(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         let results = self.results(nodes);
         self.lowered(nodes, &results, self.cone(nodes, &results).window)
     }
 
-    /// The kernel that `nodes` would become if it read all other values from memory, or why they cannot.
+    /// Lowers `nodes` to one kernel that reads all other values from memory, or returns the reason why that fails.
     pub fn try_lower_alone(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), usize::MAX)
     }
 
-    /// The kernel that `nodes` would become with all free nodes they depend on, or why they cannot.
+    /// Lowers `nodes` with all free nodes that they depend on, without a limit, or returns the reason why that fails.
     pub fn try_lower_whole(&self, nodes: &BTreeSet<NodeId>) -> Trial {
         self.lowered(nodes, &self.results(nodes), 0)
     }
@@ -345,8 +345,8 @@ impl<'a> Partition<'a> {
         number.copied().unwrap_or(0)
     }
 
-    /// Storage bindings of a kernel: device operands, results, one for all pooled parameters of a type, and one for all
-    /// host operands.
+    /// Number of storage bindings of a kernel: device operands, results, one for all pooled parameters of a type, and
+    /// one for all host operands.
     pub fn bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let results = self.results(nodes);
         let read = self.cone(nodes, &results).read;
@@ -361,7 +361,7 @@ impl<'a> Partition<'a> {
         count(&sums) > 0 || count(&products) > 1
     }
 
-    /// Bindings of the values that a kernel reads; `sizes` if it reads host values anyway.
+    /// Number of bindings of the values that a kernel reads; `sizes` is true if it binds host values anyway.
     fn count(&self, read: impl IntoIterator<Item = Value>, sizes: bool) -> usize {
         let (mut own, mut pooled, mut host) = (0, BTreeSet::new(), sizes);
         for value in read {
@@ -377,7 +377,7 @@ impl<'a> Partition<'a> {
         own + pooled.len() + usize::from(host)
     }
 
-    /// Storage bindings if other kernels computed all free nodes that the kernel depends on.
+    /// Number of storage bindings if other kernels computed all free nodes that the kernel depends on.
     pub fn least_bindings(&self, nodes: &BTreeSet<NodeId>) -> usize {
         let read = nodes.iter().flat_map(|&id| self.inputs(id)).filter(|value| !nodes.contains(&value.node));
         let outside: BTreeSet<Value> = read.map(|&value| self.source(nodes, value)).ordered_set();
@@ -392,8 +392,7 @@ impl<'a> Partition<'a> {
         read.into_iter().filter(move |value| !(in_place && self.tables.contains(value)))
     }
 
-    /// True if rows of tables are set after the whole table has been read: a kernel that sets rows has no other
-    /// results, and loads from no table that changes.
+    /// True unless a kernel that sets rows of tables has other results, or loads from a table that changes.
     pub fn writes_last(&self, nodes: &BTreeSet<NodeId>) -> bool {
         if !nodes.iter().any(|&id| self.sets_rows(id)) {
             return true;
@@ -421,14 +420,14 @@ impl Partition<'_> {
     }
 }
 
-/// Bindings of a tensor on the WebGPU baseline. If they exceed the limit of every kernel, only a larger target can run
-/// its readers, and they count as one.
+/// Number of bindings of a tensor on the WebGPU baseline. A tensor that exceeds the binding limit of a kernel counts as
+/// one, since only a larger target can run its readers.
 fn windows(ty: &Type) -> usize {
     let windows = BindingChunks::of_tensor(ty.dtype, &ty.shape, &Target::BASELINE);
     if windows < BINDINGS { windows } else { 1 }
 }
 
-/// True for operators that are bound or computed outside kernels.
+/// True for operators whose values are bound or computed outside kernels.
 fn is_leaf(op: &dyn Op) -> bool {
     match op.role() {
         Role::Constant(_) => op.elementwise().is_none(),

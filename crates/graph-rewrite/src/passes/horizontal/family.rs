@@ -13,7 +13,7 @@ pub(super) enum Members {
     Entries,
 }
 
-/// A formerly separate value that becomes a part of a merged one.
+/// A formerly separate value that is now part of a merged one.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     old: Value,
@@ -21,7 +21,7 @@ struct Part {
     width: usize,
 }
 
-/// Properties of the graph in which siblings were found.
+/// Properties of the graph before merging.
 pub(super) struct Known {
     /// Values that are the same in every run.
     pub fixed: HashSet<NodeId>,
@@ -36,14 +36,14 @@ impl Known {
     }
 }
 
-/// Values of one kind that are computed together.
+/// Values of equal operators that are computed together as one merged value.
 pub(super) struct SiblingGroup {
     whole: Value,
     members: Members,
     parts: Vec<Part>,
 }
 
-/// The only reader of a part, with the properties that matter for merging.
+/// The only reader of a part, with the properties that must be equal for merging.
 #[derive(Debug, PartialEq)]
 enum Reader {
     /// An elementwise operator with its operands besides the part.
@@ -57,7 +57,7 @@ enum Operand {
     Part,
     /// The same value for all members.
     Shared(Value),
-    /// A fixed value per column.
+    /// A fixed vector with one value per column.
     Column(DType),
 }
 

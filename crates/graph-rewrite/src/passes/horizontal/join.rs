@@ -27,7 +27,7 @@ impl Rule for JoinParts {
     }
 }
 
-/// The layout of parts that were concatenated, relative to the value of which they are parts.
+/// The layout of concatenated parts, relative to the merged value that they are slices of.
 enum Arrangement {
     Same,
     /// Columns of rows, stacked.
@@ -43,7 +43,7 @@ struct Joined {
     layout: Arrangement,
 }
 
-/// A part in a concatenation, and the shape in which it is read.
+/// A slice in a concatenation, and the shape in which it is read.
 struct Part {
     slice: Slice,
     whole: Value,
@@ -81,7 +81,7 @@ impl Joined {
     }
 }
 
-/// The slice that a value is, looking through reshapes.
+/// The slice under a value, looking through reshapes.
 fn part(graph: &Graph, value: Value) -> Option<Part> {
     let shape = graph.ty(value)?.shape.clone();
     let mut at = value;

@@ -38,7 +38,7 @@ impl Pass for MergeSiblings {
     }
 }
 
-/// The sets of siblings whose merging pays, each judged within its surroundings.
+/// The sets of siblings whose merging reduces the predicted time of their surroundings.
 fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<Vec<NodeId>>, RewriteError> {
     let failed = |source| RewriteError::graph("merge_siblings", source);
     let (surroundings, sizes) = (Surroundings::new(graph).map_err(failed)?, Sizes::assumed(graph));
@@ -58,7 +58,7 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<
     Ok(chosen)
 }
 
-/// The predicted time of a run, if the graph is fused as it is.
+/// The predicted time of a run of the graph after fusion.
 fn seconds(graph: Graph, sizes: &Sizes, context: &Context) -> Result<f64, RewriteError> {
     let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
     let (fused, _) = rest.run_within(graph, context.within())?;

@@ -2,13 +2,13 @@ use crate::passes::part::Part;
 use rewire_graph::{Arrange, Graph, GraphError, NodeId, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
-/// Number of consecutive operators that are not elementwise, up to which merging is followed from a set of siblings.
+/// Number of consecutive non-elementwise operators up to which readers of siblings are examined.
 const DEPTH: usize = 4;
 
-/// Number of nodes up to which merging is followed.
+/// Largest number of readers that are examined.
 const READERS: usize = 1024;
 
-/// Largest number of nodes that those read.
+/// Largest number of producers of these readers that are examined.
 const PRODUCERS: usize = 64;
 
 /// The nodes of a graph with their readers and producers.
@@ -19,7 +19,7 @@ pub(super) struct Surroundings<'a> {
     places: HashMap<NodeId, usize>,
 }
 
-/// The nodes that kernels of siblings may consist of, as a separate graph.
+/// The nodes that may be in the kernels of siblings, as a separate graph.
 pub(super) struct Region {
     pub part: Part,
 }
@@ -30,8 +30,7 @@ impl<'a> Surroundings<'a> {
         Ok(Self { graph, fixed: graph.fixed()?, live: graph.live(), places })
     }
 
-    /// The nodes that depend on siblings, as far as merging may extend, and the producers that their kernels may
-    /// include.
+    /// The nodes that depend on siblings, up to the limits, and the producers that their kernels may include.
     pub fn of(&self, siblings: &[NodeId]) -> Result<Region, GraphError> {
         let mut nodes = self.readers(siblings);
         self.add_producers(&mut nodes);
@@ -63,8 +62,8 @@ impl<'a> Surroundings<'a> {
         readers
     }
 
-    /// Adds producers of nodes: the nearest elementwise operators and reductions, operators whose epilogues they may be
-    /// part of, and values that are the same in every run.
+    /// Adds producers of nodes: the nearest elementwise operators and reductions, operators that they may be an
+    /// epilogue of, and values that are the same in every run.
     fn add_producers(&self, nodes: &mut HashSet<NodeId>) {
         let mut queue: VecDeque<NodeId> = nodes.iter().copied().collect();
         let most = nodes.len() + PRODUCERS;

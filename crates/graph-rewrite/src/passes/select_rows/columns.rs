@@ -5,8 +5,8 @@ use rewire_graph::{Graph, GraphError, NodeId, Value};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// Splits matmuls with some columns read at all rows and others at some rows, if the machine needs more time for the
-/// unread rows than for one more kernel.
+/// Splits matmuls with some columns that are read at all rows and others at some rows, if computing the unread rows
+/// takes longer than one more kernel.
 pub(super) fn split(
     graph: &Graph,
     selections: &BTreeSet<NodeId>,
@@ -46,7 +46,8 @@ fn divided(
     let chain = if is_divided { chain(graph, live, id)? } else { return None };
     let some = results().filter(|slice| read.some_rows(*slice).is_some());
     let width = some.filter_map(|slice| graph.op::<Slice>(slice.node)).map(|slice| slice.len).sum();
-    // Also with a quarter of the assumed rows: latency of runs with few rows depends on the number of kernels.
+    // This must also hold for a quarter of the assumed rows, since the latency of runs with few rows depends on the
+    // number of kernels.
     let pays = machine.seconds(&columns_count(graph, *chain.last()?, width)?) > 5.0 * machine.launch;
     pays.then_some((chain, slices))
 }
@@ -71,7 +72,7 @@ fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<Node
     loop {
         let id = *chain.last()?;
         if graph.op::<MatMul>(id).is_some() {
-            // The parts of trained weights would not be joined again.
+            // The parts of a weight that is not fixed (in training) would not be joined again.
             let weight = graph.inputs(id).get(1)?.node;
             return graph.fixed().ok()?.contains(&weight).then_some(chain);
         }

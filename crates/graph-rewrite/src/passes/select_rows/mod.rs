@@ -14,14 +14,14 @@ use rewire_graph::{Graph, GraphError, Layout, Node, NodeId, Ordered, Value};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-/// Moves selections of rows towards the inputs. If only some rows of every sample of a value are read, only these are
-/// computed. The same applies to its operands, up to values that others read as a whole.
+/// Moves selections of rows towards the inputs. If only some rows of every sample of a value are read, only these rows
+/// of the value and of its operands are computed, up to values that are also read as a whole.
 ///
 /// Selections pass operators that work row by row, matmuls, norms and the queries of attention, whose keys and values
-/// stay whole. A matmul with some columns read at all rows, and others at some, becomes two if that pays. Every element
-/// is computed as before, to the bit.
+/// stay whole. A matmul with some columns read at all rows, and others at some rows, is split in two if that is faster.
+/// Results are identical to the bit.
 ///
-/// A selection is moved if it leaves a reduction or matmul with fewer rows.
+/// A selection is moved only if a reduction or matmul then has fewer rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SelectRows;
 
@@ -47,9 +47,9 @@ impl Selection {
 }
 
 impl SelectRows {
-    /// Moves all selections that pay, for use before [`rewire_graph::differentiate`]: the gradient of unread rows is
-    /// zero, but differentiation does not detect that. Matmuls are not split, so that the gradient of a weight is one
-    /// matmul.
+    /// Moves all selections that save work, for use before [`rewire_graph::differentiate`]: the gradient of unread rows
+    /// is zero, but differentiation does not detect that. Matmuls are not split, so that the gradient of a weight is
+    /// one matmul.
     ///
     /// # Errors
     /// [`GraphError`] if the graph is invalid.
@@ -86,7 +86,7 @@ fn selections(graph: &Graph) -> BTreeSet<NodeId> {
     graph.ids().filter(|id| Selection::of(graph, *id).is_some()).ordered_set()
 }
 
-/// The graph in which operators compute only the rows that are read.
+/// A graph whose operators compute only the rows that are read.
 fn rewritten(graph: &Graph, read: &Read) -> Result<Graph, GraphError> {
     let mut result = graph.clone();
     let mut selected: HashMap<(Value, &Selection), Value> = HashMap::new();
@@ -125,7 +125,7 @@ fn remove_unread(before: &Graph, graph: &mut Graph) -> Result<(), GraphError> {
     let on_device =
         |id: &NodeId| before.node(*id).is_some_and(|node| node.types.iter().all(|ty| ty.layout != Layout::Host));
     for id in before.order()?.into_iter().rev() {
-        // Nodes that were unread before may still read it.
+        // Nodes that were already unread may still read it.
         if read.contains(&id) && !live.contains(&id) && on_device(&id) && graph.users(id).is_empty() {
             graph.remove(id);
         }

@@ -14,12 +14,12 @@ pub(super) struct Moved {
     pub remedy: Option<Remedy>,
 }
 
-/// An addition to an operator that depends on the position of rows.
+/// A correction of an operator that depends on the position of rows.
 #[derive(Clone, Debug)]
 pub(super) enum Remedy {
     /// The first selected row is added to a position among them.
     First(ScoreBroadcast),
-    /// The numbers of the selected rows are an additional operand.
+    /// The original indices of the selected rows become an additional operand.
     Rows(RowIndex),
 }
 
@@ -32,8 +32,8 @@ pub(super) enum Operand {
     Whole(Value),
 }
 
-/// The operator that computes the selected rows of a node's result; `None` if a row of it depends on other rows, or in
-/// an unknown way.
+/// The operator that computes the selected rows of a node's result; `None` if a row may depend on other rows of the
+/// operands.
 pub(super) fn moved(graph: &Graph, id: NodeId, selection: &Selection) -> Option<Moved> {
     let node = graph.node(id)?;
     let [ty] = node.types.as_slice() else { return None };
@@ -170,7 +170,7 @@ impl At<'_> {
         None
     }
 
-    /// The operand of an element of a row, for an operand that is broadcast to the result.
+    /// The operand for the selected rows, if `x` is broadcast to the result.
     fn by_row(&self, x: Value) -> Option<Operand> {
         let ty = self.graph.ty(x)?;
         match ty.shape.first() {

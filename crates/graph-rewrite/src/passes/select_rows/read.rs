@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 pub(super) struct Read {
     /// Selections by their nodes, with their sources.
     pub selections: HashMap<NodeId, (Value, Selection)>,
-    /// By value, the rows that are read, unless all are.
+    /// By value, the selections through which its rows are read; missing if all rows are read.
     pub rows: HashMap<Value, Vec<Selection>>,
     /// Operators that compute some rows.
     pub moved: HashMap<(NodeId, Selection), Moved>,
@@ -37,7 +37,7 @@ impl Read {
         Ok(read)
     }
 
-    /// The selections that leave a reduction or matmul with fewer rows.
+    /// The selections that reduce the number of rows of a reduction or matmul.
     pub fn paying(&self, graph: &Graph) -> BTreeSet<NodeId> {
         let sums = |id: NodeId| graph.node(id).is_some_and(|node| node.op.accumulated().is_some());
         let paying: HashSet<&Selection> =
@@ -56,7 +56,7 @@ impl Read {
         }
     }
 
-    /// The operators on pairs of which some queries can be computed separately; they have no rows to select from.
+    /// The operators on pairs that can be computed for the selected queries only.
     fn scores(&self, graph: &Graph, order: &[NodeId]) -> HashSet<(NodeId, Selection)> {
         let mut movable = HashSet::new();
         let selections: HashSet<&Selection> = self.selections.values().map(|(_, selection)| selection).collect();

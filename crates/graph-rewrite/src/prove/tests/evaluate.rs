@@ -18,7 +18,7 @@ fn integer(chance: i64) -> i64 {
     }
 }
 
-/// Number of values of a coordinate up to which a loop is evaluated completely.
+/// Largest number of values of a coordinate for which a loop is evaluated completely.
 const FULL: i64 = 40;
 
 /// Evaluates all kernels of a plan in one run.
@@ -81,7 +81,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// True if elements of a result were not written.
+    /// True if elements of a result are unwritten.
     fn leaves(&self, position: usize) -> bool {
         let written = self.step.computation.written();
         let result = written.iter().find(|written| usize::from(written.target) == position);
@@ -119,7 +119,7 @@ impl Run<'_> {
                 (0, entry(point[0] + 1) - entry(point[0]))
             }
         };
-        // Of a long loop the first and last points.
+        // Long loops are evaluated at their first and last points.
         let most = if end - first > FULL { 9 } else { FULL };
         self.is_full &= end - first <= FULL;
         for coord in (first..end.min(first + most)).chain((end - 2).max(first + most)..end) {

@@ -28,7 +28,7 @@ fn stays_within(mut plan: Plan, lengths: [&[i64]; 2], seed: u64) -> Result<(), W
     }
 }
 
-/// Modifications of a file, with the lengths of a run and its seed, for which a proof was wrong once.
+/// A regression: modifications of a file, with the lengths and the seed of a run, for which a proof was wrong.
 struct Finding {
     plan: usize,
     changes: &'static [(&'static str, i64)],
@@ -55,7 +55,7 @@ fn what_was_found_stays_within() {
     }
 }
 
-/// A check of an empty vector implies nothing about the scalars that it is compared with.
+/// A check that compares an empty vector with scalars implies nothing about them.
 #[test]
 fn what_no_entry_is_compared_with_may_be_anything() {
     let (count, position) = (Dim::from(10), HostSlot);

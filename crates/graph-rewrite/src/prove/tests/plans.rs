@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 const F32: DType = DType::F32;
 
-/// All have the host inputs `a` and `b`, which are lengths, and rows `x` and `y` divided by them.
+/// All have the host inputs `a` and `b`, the lengths of the samples in the rows `x` and `y`.
 pub(super) fn stored() -> &'static [Plan] {
     static STORED: OnceLock<Vec<Plan>> = OnceLock::new();
     STORED.get_or_init(|| {

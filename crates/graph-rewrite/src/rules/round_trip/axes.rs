@@ -1,10 +1,10 @@
 use rewire_graph::Dim;
 
-/// An axis of a padded computation. An axis of a tensor is one of them, or several merged, outermost first.
+/// An axis of a padded computation. A tensor axis consists of one of them, or of several merged, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct AxisId(usize);
 
-/// The axes along each axis of a tensor; empty for extents of 1.
+/// The axes that each tensor axis consists of; none for an extent of 1.
 pub(super) type View = Vec<Vec<AxisId>>;
 
 /// The extents of the axes that were found so far.
@@ -13,7 +13,7 @@ pub(super) struct Axes {
     extents: Vec<Dim>,
 }
 
-/// A constant axis that a reshape divides, and its parts, outermost first.
+/// An axis of constant extent that a reshape splits, and the resulting axes, outermost first.
 pub(super) type Divided = (AxisId, Vec<AxisId>);
 
 impl Axes {
@@ -22,7 +22,7 @@ impl Axes {
         AxisId(self.extents.len() - 1)
     }
 
-    /// The axes along an axis of a tensor: none if its extent is 1.
+    /// The axes of a tensor axis: none if its extent is 1.
     pub(super) fn group(&mut self, extent: &Dim) -> Vec<AxisId> {
         if is_one(extent) { vec![] } else { vec![self.add(extent.clone())] }
     }
@@ -35,7 +35,8 @@ impl Axes {
         axes.iter().map(|&axis| self.extent(axis)).collect()
     }
 
-    /// The view of a tensor of `shape` whose elements in row-major order run along `axes`, and the axes that it divides.
+    /// The view of a tensor of `shape` whose elements, in row-major order, run along `axes`; and the axes that the view
+    /// splits.
     pub(super) fn regroup(&mut self, axes: &[AxisId], shape: &[Dim]) -> Option<(View, Vec<Divided>)> {
         let mut rest: Vec<AxisId> = axes.iter().rev().copied().collect();
         let (mut view, mut divided): (View, Vec<Divided>) = (vec![], vec![]);
@@ -79,7 +80,7 @@ fn quotient(dim: &Dim, divisor: &Dim) -> Option<Dim> {
     match divisor.as_const() {
         Some(divisor) if divisor > 0 => dim.divide(i64::try_from(divisor).ok()?),
         Some(_) => None,
-        // A multiple of a symbolic extent.
+        // `dim` is a constant multiple of one symbol.
         None => {
             let (symbol, factor) = divisor.terms().next()?;
             let times = dim.terms().find(|(other, _)| *other == symbol)?.1;

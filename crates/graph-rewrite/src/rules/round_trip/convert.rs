@@ -23,7 +23,7 @@ pub(super) fn name(value: Value) -> String {
     format!("%{}.{}", value.node.number(), value.port)
 }
 
-/// A removal of padding.
+/// A removal of padding (padded to jagged) and the padded tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Trip {
     /// The padded tensor.
@@ -49,14 +49,15 @@ impl Trip {
     }
 }
 
-/// The rows of a padded tensor: axes of samples and of rows, and how these are divided without padding.
+/// The rows of a padded tensor: the axes of samples and rows, and the offsets that divide the unpadded rows into
+/// samples.
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     pub(super) sample: AxisId,
     pub(super) row: AxisId,
     pub(super) offsets: Value,
     pub(super) total: Dim,
-    /// The other axes, in order. A converted value is `[total, ..]` with these extents, each of them or 1.
+    /// The other axes, in order. A converted value has the shape `[total, ..]` with these extents, each full or 1.
     pub(super) columns: Vec<AxisId>,
 }
 
@@ -66,7 +67,7 @@ impl Rows {
     }
 }
 
-/// A conversion of the values below a removal of padding.
+/// Converts the values that a removal of padding depends on.
 pub(super) struct Conversion<'a, 'r, 'g> {
     pub(super) r: &'a Replacement<'r, 'g>,
     pub(super) graph: &'g Graph,
@@ -74,11 +75,11 @@ pub(super) struct Conversion<'a, 'r, 'g> {
     trip: &'a Trip,
     /// True once padding was avoided.
     pub(super) is_trip: Cell<bool>,
-    /// Matmuls and reductions that were converted, and everything between.
+    /// All converted operators.
     visited: RefCell<BTreeSet<NodeId>>,
 }
 
-/// An operator on elements.
+/// An elementwise operator.
 pub(super) enum Pointwise {
     Unary(UnaryOp),
     Binary(BinaryOp),
@@ -93,7 +94,7 @@ impl<'a, 'r, 'g> Conversion<'a, 'r, 'g> {
         Self { r, graph, axes: RefCell::default(), trip, is_trip: Cell::new(false), visited }
     }
 
-    /// The rows that remain, computed without padding.
+    /// The kept rows, computed without padding.
     pub(super) fn result(&self) -> Converted {
         let Trip { padded, offsets, total, extents: [samples, longest], result } = self.trip;
         let (rows, view) = {
@@ -118,7 +119,8 @@ impl<'a, 'r, 'g> Conversion<'a, 'r, 'g> {
         if y.ty() == result { Ok(y) } else { failed(format!("the rows are {}, not {result}", y.ty())) }
     }
 
-    /// Fails if values other than the converted ones read a matmul or a reduction, which would be computed twice.
+    /// Fails if an operator that was not converted reads a converted matmul or reduction, which would then be computed
+    /// twice.
     fn require_unshared(&self) -> Converted<()> {
         let visited = self.visited.borrow();
         for &id in visited.iter() {
@@ -190,7 +192,7 @@ impl<'a, 'r, 'g> Conversion<'a, 'r, 'g> {
         Ok(None)
     }
 
-    /// The operand of a reshape, with its view and the axes that the view divides.
+    /// The operand of a reshape, with its view and the axes that the view splits.
     pub(super) fn reshaped(
         &self,
         value: Value,
@@ -205,7 +207,7 @@ impl<'a, 'r, 'g> Conversion<'a, 'r, 'g> {
         }
     }
 
-    /// A value arranged along axes: an extent each, 1 where the value does not depend on it.
+    /// A value with one axis per entry of `order`: its extent, or 1 if the value does not depend on it.
     pub(super) fn arranged(&self, x: &Tensor, view: &View, order: &[AxisId]) -> Converted {
         let flat = view.concat();
         let mut kept = vec![];
@@ -223,7 +225,7 @@ impl<'a, 'r, 'g> Conversion<'a, 'r, 'g> {
         Ok(x.reshape(shape))
     }
 
-    /// A converted value with all of its extents.
+    /// A converted value, broadcast to its full extents.
     pub(super) fn whole(&self, x: &Tensor, rows: &Rows) -> Tensor {
         let columns = self.axes.borrow().shape(&rows.columns);
         let shape: Vec<Dim> = std::iter::once(rows.total.clone()).chain(columns).collect();

@@ -1,4 +1,4 @@
-//! Padding, computation and removal of the padding, as jagged computation.
+//! Converts padding, padded computation and removal of the padding to jagged computation.
 
 mod axes;
 mod convert;
@@ -12,8 +12,8 @@ use rewire_graph::{Graph, GraphError, NodeId, Ordered, Value, reached};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-/// Computes the rows that removing padding keeps without padding them: functions of rows, matmuls with weights, and
-/// products of pairs of rows, which become scores. Padded keys of such a product are rows of zeros.
+/// Computes the rows that are kept after padding without padding them: elementwise functions, matmuls with weights, and
+/// matmuls of queries and keys, which become scores. Padded keys of such a matmul are rows of zeros.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RoundTrip;
 

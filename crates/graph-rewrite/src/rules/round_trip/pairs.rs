@@ -14,7 +14,7 @@ struct Pairs {
 }
 
 impl Conversion<'_, '_, '_> {
-    /// A sum over the keys of a sample, weighted by a function of pairs.
+    /// A sum over the keys of a sample, weighted by a function of row-key pairs.
     pub(super) fn weighted(&self, value: Value, view: &View, rows: &Rows) -> Converted {
         let [weights, values] = self.graph.inputs(value.node).try_into().map_err(|_| None)?;
         let [leading @ .., m, n] = view.as_slice() else { return failed("a product of vectors") };
@@ -52,7 +52,7 @@ impl Conversion<'_, '_, '_> {
         self.placed(&sum.reshape(shape), &axes, rows)
     }
 
-    /// Rows that are padded with zeros, `[total, ..]`, and how they are divided.
+    /// Rows that are padded with zeros, `[total, ..]`, and their division into samples.
     fn padded_with_zeros(
         &self,
         value: Value,
@@ -82,7 +82,7 @@ impl Conversion<'_, '_, '_> {
         Ok((rows, x))
     }
 
-    /// A function of pairs: scores, or a scalar.
+    /// A function of row-key pairs as scores, or a scalar.
     fn pair(&self, value: Value, view: &View, pairs: &Pairs) -> Converted {
         let flat = view.concat();
         let depends = |axis: AxisId| flat.contains(&axis);
@@ -148,7 +148,7 @@ impl Conversion<'_, '_, '_> {
         Ok(self.op(Scores, &[&q, &key, &of_rows, &of_keys]))
     }
 
-    /// One value per sample, or the same for all.
+    /// One value per sample, or one value for all samples.
     fn of_sample(&self, value: Value, view: &View, by_sample: bool, pairs: &Pairs) -> Converted {
         let x = self.capture(value);
         if x.rank() == 0 {
@@ -171,7 +171,7 @@ impl Conversion<'_, '_, '_> {
         Ok(self.broadcast_scores(&x, ScoreKind::Sample, pairs))
     }
 
-    /// The value of the row or key, for every pair.
+    /// A value per row or per key, broadcast to pairs.
     fn spread(&self, value: Value, view: &View, kind: ScoreKind, pairs: &Pairs) -> Converted {
         let rows = if kind == ScoreKind::Row { &pairs.rows } else { &pairs.keys };
         let by_head = view.iter().flatten().any(|axis| pairs.heads.contains(axis));
@@ -200,7 +200,7 @@ impl Conversion<'_, '_, '_> {
         self.graph.op::<HostOp>(value.node).is_some_and(|op| matches!(op, HostOp::Iota(_)))
     }
 
-    /// The product of constant extents.
+    /// The product of extents, if all are constant.
     fn extent_of(&self, axes: &[AxisId]) -> Option<usize> {
         self.axes.borrow().shape(axes).iter().try_fold(1usize, |product, dim| product.checked_mul(dim.as_const()?))
     }

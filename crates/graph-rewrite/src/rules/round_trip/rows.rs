@@ -4,8 +4,8 @@ use rewire_graph::op::{JaggedBroadcast, MatMul, PaddedToJagged, Reduce};
 use rewire_graph::{Dim, Layout, Tensor, Value};
 
 impl Conversion<'_, '_, '_> {
-    /// The rows of a padded value: `[total, ..]` with the extents of the columns, 1 where the value does not depend on
-    /// one. Rows beyond the padded extent hold anything.
+    /// The rows of a padded value: `[total, ..]` with the extents of the columns, or 1 if the value does not depend on
+    /// a column. The content of rows beyond the padded extent is unspecified.
     pub(super) fn row(&self, value: Value, view: &View, rows: &Rows) -> Converted {
         if let Some((operand, view)) = self.moved(value, view)? {
             self.visit(value);
@@ -39,7 +39,7 @@ impl Conversion<'_, '_, '_> {
         view.iter().flatten().any(|axis| *axis == rows.row)
     }
 
-    /// A value some of whose columns an operand divides.
+    /// The rows of a reshape whose operand splits some of the columns.
     fn divided(&self, operand: Value, view: &View, rows: &Rows, divided: &[(AxisId, Vec<AxisId>)]) -> Converted {
         if divided.is_empty() {
             return self.row(operand, view, rows);
@@ -85,7 +85,7 @@ impl Conversion<'_, '_, '_> {
         Ok(x.reshape(shape))
     }
 
-    /// A product with weights, or of weights of pairs with rows.
+    /// A matmul with a weight, or of pair weights with rows.
     fn product(&self, value: Value, view: &View, rows: &Rows) -> Converted {
         let [a, b] = self.visit(value).try_into().map_err(|_| None)?;
         let Some(depth) = self.ty(a)?.shape.last().cloned() else { return failed("a product of vectors") };
@@ -135,7 +135,7 @@ impl Conversion<'_, '_, '_> {
         Ok(self.op(Reduce { op: reduce.op, axis: rows.columns.len() + 1 }, &[&x]).reshape(kept))
     }
 
-    /// A value that is read as it is.
+    /// A value that is read without conversion of its operands.
     fn read(&self, value: Value, view: &View, rows: &Rows) -> Converted {
         let flat = view.concat();
         let [by_sample, by_row] = [rows.sample, rows.row].map(|axis| flat.contains(&axis));
@@ -157,7 +157,7 @@ impl Conversion<'_, '_, '_> {
         })
     }
 
-    /// The row of a table at the position of every row.
+    /// For every row, the row of a table at its position in the sample.
     fn gathered(&self, table: &Tensor, rows: &Rows) -> Tensor {
         let columns: Vec<Dim> = table.shape().iter().skip(1).cloned().collect();
         let width = columns.iter().try_fold(Dim::from(1), |width, dim| width.product(dim));

@@ -12,7 +12,7 @@ const OWNERS: u64 = 32;
 const MASK_TILES: u64 = 64;
 
 impl Analysis for Bound<'_, PairReduction> {
-    /// Every tile of rows reads the columns once; computation on a pair counts once for it, in each pass.
+    /// Every tile of rows reads the columns once. Computation on a pair counts once in each pass.
     fn count(&self, sizes: &Sizes) -> Count {
         let samples = sizes.product(&self.samples);
         let [owners, others] = [&self.owners, &self.others].map(|range| sizes.rows(range, samples));
@@ -75,7 +75,7 @@ impl Analysis for Bound<'_, PairReduction> {
     }
 }
 
-/// Host values that a mask reads; other operands are not examined.
+/// Evaluates the host values that a mask reads; other operands are unknown.
 struct HostValues<'a> {
     body: &'a Body,
     sizes: &'a Sizes,
@@ -98,8 +98,8 @@ impl ReadBounds for HostValues<'_> {
     }
 }
 
-/// Pairs that the mask includes, of all samples for one head. Tiles that are neither completely included nor excluded
-/// count half, as along the diagonal of a causal mask.
+/// Number of pairs that the mask includes, in all samples for one head. A tile that is partially included, such as on
+/// the diagonal of a causal mask, counts half.
 fn pairs(kernel: &Bound<'_, PairReduction>, sizes: &Sizes, owners: &[u64], others: &[u64]) -> u64 {
     let all = |(owners, others): (&u64, &u64)| owners.saturating_mul(*others);
     let Some(mask) = kernel.mask else { return owners.iter().zip(others).map(all).sum() };

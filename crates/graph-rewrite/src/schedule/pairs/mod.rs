@@ -75,7 +75,7 @@ pub struct PairSum {
     pub element: Option<Element>,
 }
 
-/// The other rows that a reduction weights.
+/// The weighted elements of the other rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Element {
     /// The element.
@@ -86,7 +86,7 @@ pub struct Element {
     pub width: usize,
 }
 
-/// One dot product of pairs, and one sum of rows weighted by a function of it.
+/// A pair reduction with one dot product and one sum of rows, weighted by a function of the dot product.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'k> {
     /// The dot product of a query and a key.
@@ -101,7 +101,7 @@ pub struct Attention<'k> {
 const WIDEST: usize = 256;
 
 impl PairReduction {
-    /// Supports nests with reductions over one axis, or over the columns of rows of it and of the owners.
+    /// Supports nests with reductions over one axis (the other rows), and with dot products of its rows and the owners.
     ///
     /// # Errors
     /// [`NotLowerable`] for another nest.
@@ -168,7 +168,7 @@ impl PairReduction {
         })
     }
 
-    /// Adds a reduction whose weight reads those in the bit mask `read`, to the pass after theirs.
+    /// Adds a reduction whose weight reads the values in the bit mask `read`, to the pass after these values.
     fn add_sum(&mut self, sum: PairSum, read: u32) {
         let pass = self.passes.iter().rposition(|pass| pass.iter().any(|sum| read >> sum.value & 1 == 1));
         let pass = pass.map_or(0, |earlier| earlier + 1);
@@ -195,7 +195,7 @@ impl PairReduction {
     }
 }
 
-/// The weight of a pair in a reduction, where the mask is true.
+/// The weight of an included pair in a reduction.
 fn unmasked(nest: &Nest, mask: Option<ExprId>, sum: &PairSum) -> ExprId {
     match *nest.body.dag.expr(sum.weight) {
         Expr::Select(own, weight, _) if Some(own) == mask => weight,
@@ -204,7 +204,7 @@ fn unmasked(nest: &Nest, mask: Option<ExprId>, sum: &PairSum) -> ExprId {
 }
 
 impl Bound<'_, PairReduction> {
-    /// True if an expression depends only on sample axes, heads and `own`.
+    /// True if an expression depends only on the axes of samples and heads and on `own`.
     fn is_of(&self, id: ExprId, own: &[u8]) -> bool {
         let outer = (0..self.samples.len() as u8).chain(self.head);
         !depends(self.nest, [id], !outer.fold(bits(own), |all, axis| all | bits(&[axis])))
@@ -244,7 +244,7 @@ impl Bound<'_, PairReduction> {
     }
 
     fn element(&self, value: ExprId, op: ReduceOp) -> Result<Element, NotLowerable> {
-        // A single column is read at 0.
+        // The only column of an axis of extent 1 is read at 0.
         let single = || self.columns().find(|&column| self.width(column) == Some(1)).or_else(|| self.columns().next());
         let column = self.columns().find(|&column| depends(self.nest, [value], bits(&[column]))).or_else(single);
         let column = column.ok_or("the weighted rows of pairs have no columns")?;
@@ -313,7 +313,7 @@ impl Bound<'_, PairReduction> {
                 return Err("an output reads pairs, or columns of two widths".into());
             }
         }
-        // A reduction with columns is only read in its columns, and by no weight.
+        // A reduction with columns may only be read at its own columns, and not by a weight.
         let wide = self.sums().filter(|sum| sum.element.is_some()).fold(0, |bits, sum| bits | 1u32 << sum.value);
         let read = self.sums().fold(0, |bits, sum| bits | dag.values(sum.weight));
         if read & wide != 0 {
@@ -322,7 +322,7 @@ impl Bound<'_, PairReduction> {
         Ok(())
     }
 
-    /// Checks that dense rows, or a part of the columns, occur only in sums of one dot product.
+    /// Checks that only attention (one dot product and one sum) has dense rows, or outputs with part of the columns.
     fn check_attention(&self) -> Result<(), NotLowerable> {
         let attention = self.attention();
         let is_ragged = |extent: &Extent| matches!(extent, Extent::Ragged { .. });

@@ -3,8 +3,8 @@ use rewire_graph::nest::{Nest, Output};
 use rewire_graph::op::ReduceOp;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 
-/// The mask, and the sum with the scores as its weight, if the weight is their softmax: the two passes before it
-/// compute their maximum and their sum, which nothing else reads.
+/// The mask, and the sum with scores instead of their softmax as its weight, if its weight is a softmax: the two passes
+/// before it compute the maximum and the sum of exponentials, which nothing else reads.
 pub(super) fn of(nest: &Nest, pairs: &PairReduction) -> Option<(Option<ExprId>, PairSum)> {
     let sums: Vec<&PairSum> = pairs.sums().collect();
     let (&[largest, total, sum], &[_]) = (sums.as_slice(), pairs.dots.as_slice()) else { return None };
