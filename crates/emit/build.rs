@@ -1,4 +1,4 @@
-//! Computes a hash of the sources of emitted kernels, which invalidates their measurements when the sources change.
+//! Computes a hash of the sources of emitted kernels. Measurements of kernels become invalid when it changes.
 
 use std::fs::{read, read_dir};
 use std::io;
@@ -31,7 +31,7 @@ fn main() -> io::Result<()> {
     let mut files = Vec::new();
     for source in SOURCES.map(Path::new) {
         if !source.exists() {
-            // A published package lacks files outside of it.
+            // A published package contains no files of other crates.
             if is_repository {
                 println!("cargo::error=`SOURCES` of build.rs names {}, which is not there", source.display());
             }

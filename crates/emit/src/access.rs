@@ -2,19 +2,20 @@
 
 use rewire_graph_rewrite::device::BindingSource;
 
-/// How a buffer is accessed: an element or four neighbours at a time, four f16 values also as they are, rows by words, parts of a tensor.
+/// The ways in which a shader accesses a buffer: single elements, vectors of four, vectors of four unconverted f16
+/// values, words of rows, tiles of a tensor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
     pub element: bool,
     pub vector: bool,
     pub f16: bool,
     pub words: bool,
-    /// As parts of a tensor.
+    /// As tiles of a tensor.
     pub tensor: bool,
 }
 
 impl Access {
-    /// True if four neighbours are an element of the buffer.
+    /// True if an element of the buffer is a group of four neighbours.
     pub fn is_grouped(self) -> bool {
         self.vector || self.f16 || self.tensor
     }

@@ -14,8 +14,8 @@ pub(super) struct Declaration {
     pub unchecked: bool,
 }
 
-/// The renamed declaration of a function. It is validated separately from the shader, so that it uses nothing of the
-/// shader, and errors have its line numbers.
+/// The renamed declaration of a function. It is validated separately from the shader, so that it cannot use
+/// declarations of the shader, and errors have its own line numbers.
 pub(super) fn declaration(function: &Function, number: usize) -> Result<Declaration, EmitError> {
     let wgsl = function.wgsl();
     let wrong =
@@ -41,8 +41,8 @@ pub(super) fn declaration(function: &Function, number: usize) -> Result<Declarat
     Ok(Declaration { wgsl: format!("{}\n\n", rename(wgsl.trim(), number)), unchecked: needs_no_checks(&module, &info) })
 }
 
-/// True for functions without loops, computed indices and integer division: they terminate, and nothing in them is
-/// undefined.
+/// True for functions without loops, computed indices and integer divisions: they terminate and have no undefined
+/// behaviour.
 fn needs_no_checks(module: &naga::Module, info: &ModuleInfo) -> bool {
     module.functions.iter().all(|(handle, function)| {
         let defined = |expression: &Expression| match *expression {

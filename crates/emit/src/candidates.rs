@@ -1,4 +1,4 @@
-//! The tunings of a kernel: a suitable one, and candidates for measurement.
+//! The tunings of a kernel: a default for known sizes, and candidates for measurement.
 
 use super::{Scheduled, emit, scheduled};
 use rewire_graph::Dim;
@@ -6,8 +6,8 @@ use rewire_graph_rewrite::device::{Target, ThreadTile, Tuning, dequantized};
 use rewire_graph_rewrite::plan::Computation;
 use std::collections::HashSet;
 
-/// A tuning with a tile that suits known sizes: matmuls and attention with too few tiles to occupy a GPU use smaller
-/// ones. The order of sums is the same for all tiles, unless [`Tuning::split_sums`] allows another.
+/// A tuning with a tile for known sizes: matmuls and attention with too few tiles to occupy a GPU use smaller tiles.
+/// All tiles sum in the same order, unless [`Tuning::split_sums`] allows another.
 pub fn suited(
     tuning: Tuning,
     computation: &Computation,
@@ -19,11 +19,11 @@ pub fn suited(
     Tuning { tile, ..tuning }
 }
 
-/// Tunings of a kernel that are worth measuring, the given one first. If that sets a tile, it is the only one. Each can
-/// be emitted, and no two have the same shader.
+/// Tunings of a kernel that are worth measuring, starting with `tuning`. If `tuning` sets a tile, it is the only one.
+/// Each can be emitted, and no two have the same shader.
 ///
-/// All of them sum in the order of the given one, so results are identical to the bit. A choice among them may
-/// therefore depend on the sizes of a run. This holds since
+/// All of them sum in the same order, so results are identical to the bit, and a choice among them may depend on the
+/// sizes of a run. This holds since
 /// - a matmul sums over `k` in order regardless of its tile, and attention over the keys; skipped tiles would add 0,
 /// - all use the same number of threads per row of a reduction,
 /// - cooperative matrices and multiply-adds, which sum in different orders, are not mixed: [`families`] returns both.
@@ -82,7 +82,7 @@ pub fn of_family(tuning: Tuning, computation: &Computation, target: &Target) -> 
     Tuning { matrices, tile, ..tuning }
 }
 
-/// The tunings with different orders of sums: cooperative matrices and multiply-adds if a kernel supports both, else
+/// One tuning per order of summation: cooperative matrices and multiply-adds if a kernel supports both, else a single
 /// one. The choice may depend on the widths of a kernel and on the target, but never on the sizes of a run.
 pub fn families(computation: &Computation, target: &Target) -> Vec<Tuning> {
     let base = of_family(Tuning::default(), computation, target);

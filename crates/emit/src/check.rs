@@ -2,7 +2,7 @@ use super::EmitError;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::plan::{Computation, Written};
 
-/// Fails if a kernel refers to missing expressions, which may occur in a file.
+/// Fails if a kernel refers to missing expressions, as in an invalid file.
 pub(super) fn check(computation: &Computation) -> Result<(), EmitError> {
     let dag = &computation.body().dag;
     let exists = |id: ExprId, count: usize| match (id.0 as usize) < count {

@@ -1,19 +1,19 @@
-/// The coordinates available to a piece of WGSL.
+/// The coordinates available in a WGSL function.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coords {
     /// Names of the parameters of a function at these coordinates.
     parameters: Vec<String>,
-    /// By axis, the WGSL of the coordinate.
+    /// The WGSL of each coordinate, by axis.
     texts: Vec<(u8, String)>,
 }
 
 impl Coords {
-    /// Names of the first axes.
+    /// Coordinates of the first axes, which are parameters with these names.
     pub fn first(names: impl IntoIterator<Item = String>) -> Self {
         (0u8..).zip(names).fold(Self::default(), |coords, (axis, name)| coords.with(axis, &name))
     }
 
-    /// Adds a parameter, which is the coordinate of an axis, if given.
+    /// Adds a parameter. It is the coordinate of `axis`, unless that is `None`.
     #[must_use]
     pub fn with(mut self, axis: impl Into<Option<u8>>, name: &str) -> Self {
         self.parameters.push(name.to_owned());

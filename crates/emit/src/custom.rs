@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 static TEMPLATE: Template = template!("custom.wgsl");
 
-/// The number for the operator's declarations; its shader contains no user-defined functions.
+/// The number in the names of the operator's declarations. Its shader contains no user-defined functions.
 const OPERATOR: usize = 0;
 
 /// Emits the shader of an operator.
@@ -68,7 +68,7 @@ fn arguments(rank: usize) -> (Vec<String>, String) {
     (names, declared)
 }
 
-/// The accessors called for an operand. Its indices are unproven and therefore clamped.
+/// The load functions that the shader calls for an operand. Indices are unproven and therefore clamped.
 fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16) -> Result<String, EmitError> {
     let operand = module.operand(position)?;
     let (dtype, shape) = (operand.dtype, operand.shape.clone());
@@ -95,7 +95,7 @@ fn loads(module: &mut Module, called: &BTreeSet<&str>, name: &str, position: u16
     Ok(accessors + &self::extents(module, called, name, &shape))
 }
 
-/// The accessors called for the result. They drop stores out of range.
+/// The store functions that the shader calls for the result. They drop out-of-range stores.
 fn stores(module: &mut Module, called: &BTreeSet<&str>, kernel: &Custom) -> String {
     let (name, dtype) = (&kernel.shader.result, kernel.dtype);
     let ty = type_of(dtype.scalar());

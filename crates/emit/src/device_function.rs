@@ -1,4 +1,4 @@
-//! Device functions of a kernel, which a template calls.
+//! The device functions of a kernel that templates call.
 
 use super::EmitError;
 use super::coords::Coords;
@@ -11,7 +11,7 @@ use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
 
-/// Four neighbouring points for a device function: the names of the coordinates, and the one that varies, with its
+/// Four neighbouring points for a device function: their coordinates, the axis along which they are neighbours, and its
 /// extent.
 pub(super) struct Four<'a> {
     pub coords: &'a Coords,
@@ -120,14 +120,14 @@ pub(super) enum Ahead {
     Streamed,
 }
 
-/// Four f16 values of each result's own in memory that the epilogue reads.
+/// A load of four f16 values per group of results that the epilogue reads.
 pub(super) struct Streamed {
     id: ExprId,
     /// The device function `streamed`, which loads them.
     pub function: String,
 }
 
-/// The first f16 values that each result reads when it is written, if any.
+/// The first load of f16 values in the epilogue that differs for each result, if any.
 pub(super) fn streamed(module: &mut Module, four: &Four, outputs: &[Output]) -> Result<Option<Streamed>, EmitError> {
     let results = four.coords.iter().fold(0, |bits, (axis, _)| bits | 1u32 << axis);
     let dag = &module.body.dag;
@@ -200,7 +200,7 @@ pub(super) fn float(module: &Module, place: &str, id: ExprId) -> Result<(), Emit
     }
 }
 
-/// Columns that a thread computes at once: one, or four neighbours in a vector.
+/// The columns that a thread computes at once: one, or four neighbours as a vector.
 #[derive(Clone, Copy)]
 pub(super) struct Columns<'a> {
     pub axis: u8,
@@ -209,7 +209,7 @@ pub(super) struct Columns<'a> {
 }
 
 impl Columns<'_> {
-    /// True if no group is partially beyond the extent.
+    /// True if no group extends beyond the last column.
     pub fn whole(&self) -> bool {
         self.lanes == 1 || self.extent.as_const().is_some_and(|n| n.is_multiple_of(self.lanes))
     }
@@ -224,12 +224,12 @@ impl Columns<'_> {
         if self.lanes == 1 { value.first() } else { value.vector(Scalar::F32) }
     }
 
-    /// Reduces two values, the second of them new.
+    /// Combines an accumulator and a new value.
     pub fn join(&self, op: ReduceOp, a: &str, b: &str) -> String {
         if self.lanes == 1 { Combine(op).join(a, b) } else { Combine(op).join4(a, b) }
     }
 
-    /// Writes the elements of all outputs, the first of them at `column`.
+    /// Writes the elements of all outputs for these columns, the first at `column`.
     pub fn store(
         &self,
         code: &mut Code,
@@ -253,7 +253,7 @@ impl Combine {
         float_literal(self.0.start())
     }
 
-    /// Reduces two elements, the second of them new.
+    /// Combines an accumulator and a new element.
     pub fn join(&self, a: &str, b: &str) -> String {
         match self.0 {
             ReduceOp::Sum => format!("{a} + {b}"),
@@ -262,7 +262,7 @@ impl Combine {
         }
     }
 
-    /// Reduces two vectors component by component.
+    /// Combines two vectors component by component.
     pub fn join4(&self, a: &str, b: &str) -> String {
         match self.0 {
             ReduceOp::Sum => format!("{a} + {b}"),

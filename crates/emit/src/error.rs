@@ -115,7 +115,7 @@ pub enum EmitError {
         name: String,
         /// The line in its WGSL, from 1.
         line: Option<u32>,
-        /// The expectation, or naga's message.
+        /// The reason, or naga's message.
         reason: String,
     },
     /// The shader is invalid.

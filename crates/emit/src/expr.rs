@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// A block of statements with the values of expressions available in it.
+/// A block of WGSL statements, and the expressions whose values are available in it.
 pub(super) struct Code {
     known: HashMap<ExprId, WgslValue>,
     coords: BTreeMap<u8, WgslValue>,
@@ -31,8 +31,8 @@ impl Code {
         Self { known: HashMap::new(), coords, values, lanes: Rc::from([]), valid: None, text: String::new() }
     }
 
-    /// Code for four points along coordinate `axis`, whose WGSL is a multiple of four. `valid`, a `vec4<bool>`, masks
-    /// the points that exist; all exist if `None`.
+    /// Code for four points along coordinate `axis`. The WGSL of the coordinate is the first of them, a multiple of
+    /// four. `valid`, a `vec4<bool>`, masks the points that exist; all exist if `None`.
     pub fn four(module: &Module, axis: u8, coords: &Coords, values: &[(u8, WgslValue)], valid: Option<&str>) -> Self {
         let uniform = values.iter().filter(|(_, value)| !matches!(value, WgslValue::Vector(_) | WgslValue::Split(_)));
         let uniform = uniform.fold(0, |bits, (n, _)| bits | 1 << n);
@@ -45,7 +45,7 @@ impl Code {
         code
     }
 
-    /// An inner block: the values of this one are available in it, and it starts without statements.
+    /// An empty inner block in which the values of this block are available.
     pub fn inner(&self) -> Self {
         Self {
             known: self.known.clone(),
@@ -57,7 +57,7 @@ impl Code {
         }
     }
 
-    /// Continues at another value of a coordinate on which no available value depends.
+    /// Changes the value of a coordinate that no available value depends on.
     pub fn move_to(&mut self, axis: u8, name: &str) {
         self.coords.insert(axis, WgslValue::Uniform(name.to_owned()));
     }
@@ -86,7 +86,7 @@ impl Code {
         self.values.keys().fold(0, |bits, n| bits | 1 << n)
     }
 
-    /// Adds available values of `outer`: accumulators, and expressions that do not depend on coordinate `axis`.
+    /// Makes values of `outer` available: accumulators, and expressions that do not depend on coordinate `axis`.
     pub fn learn_from(&mut self, module: &Module, outer: &Self, axis: u8) {
         self.values = outer.values.clone();
         if !self.lanes.is_empty() {
@@ -124,7 +124,7 @@ impl Code {
         self.text.push('\n');
     }
 
-    /// Adds a block of other statements, `head { ... }`.
+    /// Adds a nested block, `head { body }`.
     pub fn block(&mut self, head: &str, body: &str) {
         let _ = writeln!(self.text, "{head} {{\n{}}}", indented(body));
     }
@@ -253,7 +253,7 @@ impl Code {
         name
     }
 
-    /// The scalar form, if the lanes of `id` follow from the first one.
+    /// The value of `id`, computed as a scalar in lane 0, if it is the same in all lanes or consecutive.
     fn scalar_form(&self, id: ExprId, name: String) -> WgslValue {
         match self.class(id) {
             Lanes::Consecutive { .. } => WgslValue::Consecutive(name),
@@ -261,7 +261,7 @@ impl Code {
         }
     }
 
-    /// A function of `operands`: scalar, vector if it has such a form, else lane by lane.
+    /// A function of `operands`: scalar if possible, else a `vec4` if the function supports it, else lane by lane.
     fn apply(
         &mut self,
         module: &mut Module,
@@ -332,7 +332,7 @@ impl Code {
         {
             return Ok(power);
         }
-        // The second operand is checked for NaN.
+        // The emitted code checks the second operand for NaN.
         let limits = scalar == Scalar::F32 && matches!(op, BinaryOp::Min | BinaryOp::Max);
         let (a, b) = if limits && matches!(right, WgslValue::Float(_)) { (b, a) } else { (a, b) };
         let natural = |id| dag.range(id).is_some_and(|(low, _)| low >= 0);
@@ -341,8 +341,8 @@ impl Code {
         self.apply(module, id, &[a, b], |text, wide| function::binary(op, scalar, (&text[0], &text[1]), facts, wide))
     }
 
-    /// Handles sums, differences, products and quotients with zero, quotients by infinity, and the difference of a
-    /// float and itself.
+    /// Sums, differences, products and quotients with a constant zero, quotients by infinity, and the difference of a
+    /// float and itself, which compilers may fold.
     fn with_zero(
         &mut self,
         module: &mut Module,

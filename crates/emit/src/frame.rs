@@ -14,7 +14,7 @@ use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::device::{Extension, GridFactor, TileList};
 use rewire_graph_rewrite::plan::Extent;
 
-/// Pairs of the rows and keys of every sample and head. Results are of rows.
+/// Pairs of the rows and keys of every sample and head. Results have one entry per row.
 pub(super) struct PairGrid<'k> {
     pub samples: &'k [Dim],
     pub heads: usize,
@@ -26,7 +26,7 @@ pub(super) struct PairGrid<'k> {
     pub mask: Option<ExprId>,
 }
 
-/// A template for pairs with its specific parts.
+/// A template for pairs with its variables.
 pub(super) struct PairTemplate {
     pub template: &'static Template,
     pub threads: u32,
@@ -34,13 +34,13 @@ pub(super) struct PairTemplate {
     pub rows: u32,
     /// Expressions of the device functions.
     pub roots: Vec<ExprId>,
-    /// The extension that the template calls and that WGSL lacks.
+    /// The extension, missing from WGSL, that the template uses.
     pub extension: Option<Extension>,
     pub variables: Vec<(&'static str, Variable)>,
 }
 
 impl PairGrid<'_> {
-    /// Fills the common parts of a template: the kernel's device functions, the position in the grid, and the mask.
+    /// Renders a template with its common variables: device functions, the position in the grid, and the mask.
     pub fn fill(
         &self,
         mut module: Module,
@@ -90,8 +90,8 @@ impl PairGrid<'_> {
         template.template.render(module, main, grid, vec![list])
     }
 
-    /// The device function that returns which of four keys from `pair` on are included, of those `inside`; empty if all
-    /// are.
+    /// The device function that returns, as a `vec4<bool>`, whether each of four keys that are `inside` is included by
+    /// the mask. The first key is at `pair`. Empty without a mask.
     pub fn keep(&self, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
         let Some(mask) = self.mask else { return Ok(String::new()) };
         truth(module, mask)?;
@@ -101,7 +101,7 @@ impl PairGrid<'_> {
         Ok(function("keep", pair, ", inside: vec4<bool>", "vec4<bool>", &code.take()))
     }
 
-    /// The device function that returns whether a pair is included; empty if all are.
+    /// The device function that returns whether the mask includes a pair; empty without a mask.
     pub fn keep_one(&self, module: &mut Module, pair: &Coords) -> Result<String, EmitError> {
         let Some(mask) = self.mask else { return Ok(String::new()) };
         truth(module, mask)?;
@@ -124,8 +124,8 @@ impl PairGrid<'_> {
         coords
     }
 
-    /// Evaluates values that are the same for a whole sample and head before the device functions, which run for every
-    /// pair.
+    /// Evaluates expressions that depend only on sample and head once in the entry point, since device functions run
+    /// for every pair.
     fn compute_once(&self, module: &mut Module, code: &mut Code, roots: &[ExprId]) -> Result<(), EmitError> {
         let entry = (0..self.samples.len() as u8).chain(self.head).fold(0, |bits, axis| bits | 1u32 << axis);
         let dag = &module.body.dag;

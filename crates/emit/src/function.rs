@@ -29,7 +29,7 @@ fn scalar_only(code: String) -> Text {
     Text { code, wide: false }
 }
 
-/// The declared WGSL of a function; with `wide`, of its `vec4` form if it has one.
+/// The declared WGSL of a function. With `wide`, the WGSL of its `vec4` form if it has one.
 fn declared(of: &Declaration, scalar: Scalar, wide: bool, (a, b): (&str, &str)) -> Result<Text, EmitError> {
     let wgsl = of.wgsl(scalar).ok_or(EmitError::Undefined { function: of.name, scalar })?;
     Ok(Text { code: wgsl.text(wide, a, b), wide: wgsl.wide.is_some() })
@@ -40,7 +40,7 @@ pub(super) fn float_literal(value: f32) -> String {
     if !value.is_finite() {
         return format!("float_of_bits({:#010x}u)", value.to_bits());
     }
-    // The shortest decimal of the largest float is above it, which browsers reject.
+    // The shortest decimal that rounds to the largest float exceeds it, and browsers reject it.
     let text = if value.abs() == f32::MAX { format!("{:?}f", f64::from(value)) } else { format!("{value:?}f") };
     if value.is_sign_negative() { format!("({text})") } else { text }
 }
@@ -96,7 +96,7 @@ pub(super) fn binary(
     by_constant.map_or_else(|| declared(op.declaration(), scalar, wide, (a, b)), Ok)
 }
 
-/// A quotient by a constant, or its remainder, without a signed integer division.
+/// A quotient by a constant, or the remainder, without signed integer division.
 fn division(quotient: bool, a: &str, divisor: i64, natural: bool, wide: bool) -> Option<Text> {
     let splat = |text: String, ty: &str| if wide { format!("vec4<{ty}>({text})") } else { text };
     Some(both(match divisor {

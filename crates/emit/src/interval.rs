@@ -1,4 +1,4 @@
-//! The mask of attention over a tile of rows and keys: WGSL that computes its bounds.
+//! WGSL that computes the bounds of an attention mask over a tile of rows and keys (interval arithmetic).
 
 use super::EmitError;
 use super::coords::Coords;
@@ -33,7 +33,7 @@ fn grouped(text: &str) -> Cow<'_, str> {
 }
 
 impl Texts {
-    /// A function, which accepts bools as well.
+    /// The WGSL of a function, also for bools.
     fn text(&self, of: &Declaration, a: &str, b: &str) -> String {
         let wgsl = of.wgsl(self.0).or(of.wgsl(Scalar::Bool));
         wgsl.map_or_else(String::new, |wgsl| wgsl.text(false, &grouped(a), &grouped(b)))
@@ -68,18 +68,19 @@ impl Algebra for Texts {
     }
 }
 
-/// Statements that classify a tile.
+/// Statements that classify a tile as fully, partially or not included by the mask.
 pub(super) struct TileState {
-    /// Statements that evaluate values that are the same for the whole sample.
+    /// Statements that evaluate values that are the same for all pairs of a sample.
     pub exact: String,
-    /// Statements for each row `i`, which reduce values that depend on the row.
+    /// Statements for each row `i` that update the minimum and maximum of values that depend on the row.
     pub rows: String,
     /// Number of these values.
     pub row_bounds: usize,
     /// Statements for each tile `i0..=i1`, `j0..=j1`: `possible` if a pair may be included, `always` if all are. They
     /// assume that no integer wraps around in the tile, which `wraps` checks.
     pub tile: String,
-    /// A condition, after the statements of a tile, for integers that may wrap around in it. Empty if none ever does.
+    /// A condition, valid after the statements of a tile, that is true if integers may wrap around in it. Empty if none
+    /// can.
     pub wraps: String,
 }
 
@@ -114,9 +115,9 @@ struct Analysis {
     known: HashMap<ExprId, Option<Bounds>>,
 }
 
-/// Bounds of `mask`, a boolean function of the coordinates of an `entry` and of a row and a key. Values available in
-/// `exact`, the code of the entry point, are read there: browsers cannot determine that private variables are uniform,
-/// which conditions around barriers must be.
+/// Bounds of `mask`, a boolean function of the coordinates of an `entry` and of a row and a key. Uses values that are
+/// available in `exact`, the code of the entry point, instead of private variables: conditions around barriers must be
+/// uniform, and browsers cannot prove that private variables are.
 pub(super) fn tile_state(
     module: &mut Module,
     exact: Code,
@@ -200,7 +201,7 @@ impl Analysis {
         Interval::new(low, high)
     }
 
-    /// A value that depends only on the row: its extremes over the rows of the tile.
+    /// The bounds of a value that depends only on the row: its minimum and maximum over the rows of the tile.
     fn over_rows(&mut self, module: &mut Module, id: ExprId, scalar: Scalar) -> Result<Bounds, EmitError> {
         let n = self.row_bounds;
         self.row_bounds += 1;
@@ -252,7 +253,8 @@ impl Analysis {
         }
     }
 
-    /// A side that reads memory may only be evaluated if it is selected, so its bounds are unknown.
+    /// The bounds of a select. A side that reads memory may only be evaluated if it is selected, so its bounds are
+    /// unknown.
     fn choice(
         &mut self,
         module: &mut Module,

@@ -1,4 +1,4 @@
-//! Emission of WGSL, and of SPIR-V: a pure function of a kernel, a target and a tuning.
+//! Emits WGSL and SPIR-V: a pure function of a kernel, a target and a tuning.
 //!
 //! ```
 //! use rewire_graph::{DType, Scope};
@@ -66,7 +66,7 @@ pub const EMITTER: &str = env!("REWIRE_EMITTER");
 pub struct ParsedKernel {
     /// The kernel.
     pub kernel: EmittedKernel,
-    /// The shader as parsed by naga, so that a device need not parse it.
+    /// The shader as parsed by naga, so that devices need not parse it again.
     pub module: naga::Module,
 }
 
@@ -94,7 +94,7 @@ impl ParsedKernel {
 /// Emits the validated shader of `kernel` for `target`. Tensors of symbolic size must fit in one binding each.
 ///
 /// # Errors
-/// [`EmitError`] names the missing object that the kernel refers to, or the limit of the target that is exceeded.
+/// [`EmitError`] if the kernel is invalid or exceeds a limit of the target.
 pub fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> Result<EmittedKernel, EmitError> {
     Ok(emit_with_windows(computation, target, tuning, &BindingChunks::of_constants(computation, target))?.kernel)
 }
@@ -130,10 +130,10 @@ trait Scheduled {
     /// True for tiles of the schedule.
     fn takes(&self, tile: &Tile) -> bool;
 
-    /// Tiles that are worth measuring besides the default of `base`, which sets none.
+    /// Tiles worth measuring in addition to the default tile. `base` sets no tile.
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile>;
 
-    /// The tile for known sizes, if it differs from the default of `base`, which sets none.
+    /// The tile for known sizes; `None` for the default tile. `base` sets no tile.
     fn suited(&self, _base: &Tuning, _target: &Target, _size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         None
     }

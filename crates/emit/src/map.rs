@@ -16,14 +16,14 @@ static TEMPLATE: Template = template!("map.wgsl");
 
 const LANES: usize = 4;
 
-/// Bytes of a tensor per thread, so that enough loads are in flight.
+/// Bytes of a tensor that a thread processes, so that enough loads are in flight.
 const THREAD_BYTES: usize = 32;
 
 /// Number of elements that occupy a large GPU with two rows per thread.
 const MANY_ELEMENTS: u64 = 1 << 23;
 
 impl Scheduled for Bound<'_, Map> {
-    /// Emits a loop over points. A thread computes groups of four neighbouring points, or one point if nothing is
+    /// Emits a pointwise kernel. A thread computes groups of four neighbouring points, or one point if no access is
     /// aligned.
     fn emit(&self, mut module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError> {
         let ThreadTile { threads, groups_per_thread: most, rows_per_thread: rows } = tile(self, module.target, tuning)?;
@@ -58,7 +58,7 @@ impl Scheduled for Bound<'_, Map> {
         let points: Vec<_> =
             (0..rows).map(|row| ThreadPoint::new(&mut module, &mut main, (last, outer), &share, row)).collect();
         let roots = everywhere(outputs);
-        // Values that are the same for a row are computed once.
+        // Values that do not depend on the column are computed once per row.
         let mut of_rows = Vec::with_capacity(points.len());
         for point in &points {
             let mut row = Code::point(&point.coords(0), &[]);
@@ -106,7 +106,8 @@ impl Scheduled for Bound<'_, Map> {
         per_thread(&[1, 2, 4], rows).into_iter().map(Tile::Map).collect()
     }
 
-    /// With many threads, each looks up two rows, so that their loads overlap; searches for their samples would not.
+    /// If there are many elements, each thread looks up two rows, so that their loads overlap. Kernels that search for
+    /// samples do not benefit.
     fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let reads_many = has_named_rows(self) && !searches(self);
         let is_wide = reads_many && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
@@ -151,26 +152,26 @@ pub(super) fn groups_of_row(columns: usize, most: u32) -> u32 {
     (2..=most).rev().find(fits).unwrap_or(1)
 }
 
-/// The share of a thread.
+/// The elements that a thread computes.
 struct Share {
     /// Threads per workgroup.
     threads: u32,
     /// Elements per group.
     lanes: usize,
-    /// Groups of a row.
+    /// Groups per row.
     groups: u32,
     /// Rows.
     rows: u32,
 }
 
-/// The points of a thread. The distance between its groups is the number of threads per row; the distance between its
-/// rows is the number of rows that a workgroup's threads cover.
+/// The points of a thread. Its groups are as far apart as there are threads per row; its rows are as far apart as a
+/// workgroup has rows per pass.
 struct ThreadPoint {
     /// Names of the outer coordinates.
     outer: Vec<String>,
-    /// The last coordinate of each group, a name.
+    /// The name of the last coordinate of each group.
     columns: Vec<String>,
-    /// The condition under which they exist. Threads beyond the last one repeat it without storing.
+    /// The condition under which the points exist. Threads beyond the last point recompute it without storing.
     exists: String,
 }
 
@@ -242,7 +243,7 @@ impl ThreadPoint {
     }
 }
 
-/// Statements that compute the outer coordinates of a flattened row; returns their names, which end in `own`.
+/// Adds statements that compute the outer coordinates of a flattened row. Returns their names, with the suffix `own`.
 pub(super) fn split_row(module: &mut Module, code: &mut Code, outer: &[Dim], row: &str, own: &str) -> Vec<String> {
     let mut rest = row.to_owned();
     let mut names = vec![String::new(); outer.len()];

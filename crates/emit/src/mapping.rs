@@ -15,7 +15,7 @@ pub struct NotEmitted {
     pub name: String,
     /// Module path of the step.
     pub path: String,
-    /// The missing resource: a feature, bindings, workgroup memory, invocations.
+    /// The error, such as a missing feature, or too many bindings, invocations or bytes of workgroup memory.
     pub reason: EmitError,
 }
 

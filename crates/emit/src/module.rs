@@ -20,7 +20,7 @@ pub(super) struct Declarations {
     pub text: String,
     /// True if the functions may run without checks.
     pub unchecked: bool,
-    /// The shader has f16, in its bindings or as values.
+    /// True if the shader uses f16, in its bindings or as values.
     pub f16: bool,
 }
 
@@ -62,7 +62,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The expressions that are evaluated unconditionally, ascending.
+    /// The expressions that `roots` always evaluate, in ascending order.
     pub fn required(&self, roots: &[ExprId]) -> BTreeSet<ExprId> {
         self.required.by(roots)
     }
@@ -144,7 +144,7 @@ impl<'a> Module<'a> {
         format!("{text} * {} + {last}", self.pitch(dtype, shape, group))
     }
 
-    /// The word of a row's parameters, which follow its elements.
+    /// The index of the first word of a row's parameters (scale and bias), which follow its elements.
     fn parameters_of_row(&mut self, (dtype, shape): (DType, &[Dim]), index: &[String]) -> String {
         let format = dtype.format();
         let (group, parameters) = (format.group(), format.parameters / 32);
@@ -234,15 +234,15 @@ impl<'a> Module<'a> {
         self.has_vector_load(position) && self.target.f16 && self.operand(position).is_ok_and(|o| o.dtype == DType::F16)
     }
 
-    /// Four neighbouring integers of a row with a scale, the first at a multiple of four, as a word of signed bytes:
-    /// each minus 128.
+    /// Four neighbouring integers of a quantized row, the first at a multiple of four, as a word of signed bytes: each
+    /// integer minus 128.
     pub fn load_word(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
         self.reads.entry(slot).or_default().words = true;
         Ok(format!("(word_{}({at}) ^ 0x80808080u)", suffix(slot)))
     }
 
-    /// The scale of an element's row, and the value of an integer that is 0 after subtracting 128, as a `vec2<f32>`.
+    /// The scale of an element's row, and the value of the integer 128 (0 as a signed byte), as a `vec2<f32>`.
     pub fn load_scale(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let operand = self.operand(position)?;
         check_rank("operand", position, operand.shape.len(), index.len())?;
@@ -253,7 +253,7 @@ impl<'a> Module<'a> {
         Ok(format!("vec2<f32>({scale}, fma({scale}, 128.0f, {bias}))"))
     }
 
-    /// True if an expression consists of rows with a scale, whose values may exceed f16.
+    /// True if an expression reads quantized rows, whose values may exceed the f16 range.
     pub fn reads_rows(&self, root: ExprId) -> bool {
         let dag = &self.body.dag;
         dag.reachable(&[root]).into_iter().any(|id| match *dag.expr(id) {
@@ -269,7 +269,7 @@ impl<'a> Module<'a> {
         Ok(format!("f16_{}({at})", suffix(slot)))
     }
 
-    /// Notes that the shader has f16 values.
+    /// Records that the shader has f16 values.
     pub fn note_f16(&mut self) {
         self.f16 = true;
     }
@@ -283,7 +283,7 @@ impl<'a> Module<'a> {
         Ok((slot, base.map_or_else(String::new, |base| format!("{base} + ")) + &at))
     }
 
-    /// The additional argument of a load for rows with parameters: their position.
+    /// The additional argument of a load from quantized rows: the index of the row's parameters.
     fn row_argument(
         &mut self,
         slot: Source,
@@ -354,12 +354,12 @@ impl<'a> Module<'a> {
         format!("store4_{output}({at}, {value});")
     }
 
-    /// Records that an operand, which has its own binding, is loaded as parts of a tensor.
+    /// Records that an operand with its own binding is loaded as tiles of a tensor.
     pub fn note_tensor(&mut self, operand: u16) {
         self.reads.entry(Source::Operand(operand)).or_default().tensor = true;
     }
 
-    /// Records that an output is stored as parts of a tensor.
+    /// Records that an output is stored as tiles of a tensor.
     pub fn note_tensor_result(&mut self, output: u16, dtype: DType) {
         self.writes.entry(output).or_insert((dtype, Access::default())).1.tensor = true;
     }
@@ -386,7 +386,7 @@ impl<'a> Module<'a> {
         }
     }
 
-    /// The functions that access a binding, for each chunk and for all of them together.
+    /// The functions that access a binding: for each chunk, and one that selects the chunk.
     fn in_windows(&self, slot: Source, dtype: DType, access: Access, functions: impl Fn(&str) -> String) -> String {
         let (count, name) = (self.windows_of(slot), suffix(slot));
         let of_words = self.form(dtype).loads_of_words(&name, access);

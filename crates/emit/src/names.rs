@@ -1,4 +1,4 @@
-//! Renaming of user declarations in a shader that also contains those of the emitter and of other users.
+//! Renames user declarations, so that they do not conflict with other declarations of a shader.
 
 /// The name of a user's declaration in the shader; `number` distinguishes the declarations of several functions.
 pub(super) fn renamed(name: &str, number: usize) -> String {
@@ -7,7 +7,7 @@ pub(super) fn renamed(name: &str, number: usize) -> String {
 
 /// Renames the declarations outside functions in WGSL, and all their uses.
 ///
-/// Members of structures, names after a dot, and attributes are different kinds of names and stay.
+/// Members of structures, names after a dot, and attributes stay unchanged.
 pub(super) fn rename(wgsl: &str, number: usize) -> String {
     let tokens = tokens(wgsl);
     let names = declared(&tokens);

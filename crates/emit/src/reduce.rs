@@ -17,14 +17,15 @@ use rewire_graph_rewrite::schedule::{Bound, Reduced, Reduction};
 
 static TEMPLATE: Template = template!("reduce.wgsl");
 
-/// Number of steps up to which a thread keeps its columns in registers rather than reload them for each pass.
+/// Largest number of steps for which a thread keeps its columns in registers instead of reloading them in each pass.
 const UNROLLED_STEPS: usize = 8;
 
 /// The columns of a row and the threads that share them.
 struct Shared<'a> {
     own: Columns<'a>,
     threads: usize,
-    /// Steps per thread, if few and constant: the code is then unrolled and loaded values are kept.
+    /// Number of steps per thread if it is small and constant; the code is then unrolled and loaded values stay in
+    /// registers.
     steps: Option<usize>,
 }
 
@@ -45,7 +46,8 @@ impl Shared<'_> {
         Shared { own: Columns { axis, extent, lanes }, threads, steps }
     }
 
-    /// Code at `column`, and the condition under which its first column exists, unless it always does.
+    /// Code for the columns at `column`. `valid` is the condition under which the first column exists; `None` if it
+    /// always does.
     fn code(&self, module: &mut Module, row: &Code, coords: &Coords, column: &str, valid: Option<&str>) -> Code {
         let coords = coords.clone().with(self.own.axis, column);
         let mut code = match self.own.lanes {
@@ -89,7 +91,8 @@ impl Scheduled for Bound<'_, Reduction> {
         let combinations: Vec<_> = combinations.iter().map(|ops| combination(ops, widest)).collect();
         let rows = module.product(outer);
         let subgroup = module.target.subgroup_size;
-        // Whole subgroups, and whole rows within each, for all their sizes.
+        // For all subgroup sizes, a workgroup must consist of whole subgroups, and a subgroup of the threads of whole
+        // rows.
         let shuffles = module.target.subgroups
             && subgroup.is_known()
             && (2..=subgroup.min as usize).contains(&columns.threads)
@@ -170,10 +173,10 @@ fn passes<'k>(kernel: &'k Bound<'_, Reduction>, module: &Module) -> Result<Vec<(
     Ok(groups)
 }
 
-/// Largest number of reductions that are combined over the threads at once.
+/// Largest number of reductions that are combined across threads at once.
 const TOGETHER: usize = 4;
 
-/// The distinct lists of operations whose results are combined at once.
+/// The distinct lists of operations that are combined at once.
 fn combinations(kernel: &Bound<'_, Reduction>, module: &Module) -> Result<Vec<Vec<ReduceOp>>, EmitError> {
     let mut lists: Vec<Vec<ReduceOp>> = vec![];
     for (_, group) in passes(kernel, module)? {
@@ -191,8 +194,8 @@ fn vector_type(components: usize) -> String {
     if components == 1 { "f32".to_owned() } else { format!("vec{components}<f32>") }
 }
 
-/// The function that combines the results of some operations, for the template. Workgroup memory holds values as wide
-/// as the `widest`.
+/// The function that combines the results of some operations, for the template. Workgroup memory holds vectors with as
+/// many components as the `widest` list.
 fn combination(ops: &[ReduceOp], widest: usize) -> Variable {
     let components = components(ops.len());
     let join =
@@ -323,8 +326,8 @@ fn looped(
     Ok(row.take())
 }
 
-/// Slow inputs of results besides the statistics: random numbers, with their comparisons with constants, and elements
-/// behind choices that are read at the loop coordinates from tensors as large as the loop, so that all are in range.
+/// Expressions of results that are evaluated early in kernels with random numbers: random numbers, their operations
+/// with constants, and loads at the loop coordinates from tensors of the loop's shape, which are always in range.
 fn early(kernel: &Bound<'_, Reduction>) -> Vec<ExprId> {
     let body = &kernel.nest.body;
     let roots: Vec<_> = kernel.outputs().iter().flat_map(Output::roots).collect();
@@ -343,7 +346,7 @@ fn early(kernel: &Bound<'_, Reduction>) -> Vec<ExprId> {
     if parts.iter().any(|id| is_drawn(*id)) { parts.into_iter().filter(is_own).collect() } else { vec![] }
 }
 
-/// Evaluates these before any pass, after the loads of the passes have been issued.
+/// Evaluates the [`early`] expressions before any pass, after the loads of the passes have been issued.
 fn begin_early(
     kernel: &Bound<'_, Reduction>,
     columns: &Shared,
@@ -371,7 +374,7 @@ fn begin_early(
     Ok(())
 }
 
-/// All columns of a thread at once: later passes reuse values of earlier ones in registers.
+/// Unrolled code for all columns of a thread: later passes reuse values of earlier passes in registers.
 fn unrolled(
     kernel: &Bound<'_, Reduction>,
     columns: &Shared,

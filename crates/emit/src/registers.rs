@@ -13,7 +13,7 @@ pub(crate) fn load_ahead(target: &Target) -> bool {
     target.software || target.register_budget() >= SOME
 }
 
-/// True if tiles are smaller, and loops have bounds unknown to drivers, so that they are not unrolled.
+/// True if kernels use smaller tiles, and loop bounds that drivers do not know, so that loops are not unrolled.
 pub(crate) fn has_few(target: &Target) -> bool {
     !target.software && target.register_budget() < MANY
 }

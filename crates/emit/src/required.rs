@@ -4,7 +4,7 @@ use rewire_graph::Ordered;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::BTreeSet;
 
-/// For every expression, a bit mask of those that it always needs, itself included.
+/// For every expression, a bit mask of the expressions that it always needs, including itself.
 pub(super) struct Required {
     /// Words of a row.
     pitch: usize,
@@ -33,7 +33,7 @@ impl Required {
         this
     }
 
-    /// The expressions that any of `roots` needs, ascending.
+    /// The expressions that any of `roots` always needs, in ascending order.
     pub fn by(&self, roots: &[ExprId]) -> BTreeSet<ExprId> {
         let of_word = |word: usize| {
             let all = roots.iter().fold(0, |all, &root| all | self.word(root, word));

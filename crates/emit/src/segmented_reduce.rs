@@ -22,8 +22,8 @@ use rewire_graph_rewrite::schedule::{Bound, SegmentedReduce};
 
 static TEMPLATE: Template = template!("segmented_reduce.wgsl");
 
-/// Threads that share the rows of a result: few, since samples may be short. A sum has the same bits whether its rows
-/// are looked up or not.
+/// Threads that share the rows of a result: few, since samples may be short. Constant, so that a sum has the same bits
+/// whether its rows are looked up or not.
 const PARTS: u32 = 4;
 /// Rows that a thread loads at once.
 const ROWS: u32 = 2;
@@ -110,7 +110,7 @@ impl Scheduled for Bound<'_, SegmentedReduce> {
         tiles.into_iter().map(Tile::SegmentedReduce).collect()
     }
 
-    /// With many threads, each processes more columns and loads fewer looked-up rows at once.
+    /// If there are many result elements, each thread processes more columns and loads fewer looked-up rows at once.
     fn suited(&self, _: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let is_wide = has_named_rows(self) && !target.software && is_for_many(&self.extents, MANY_ELEMENTS, size);
         let threads = suited_threads(target);
@@ -135,8 +135,8 @@ fn total(n: usize, group: usize) -> String {
     if group == 0 { format!("total{n}") } else { format!("total{n}_{group}") }
 }
 
-/// Statements for values that are the same for all rows of a sample, and statements that add row `n`. If a thread loads
-/// several `rows` at once, the others follow at a distance of the number of threads that share a result.
+/// Statements for values that are the same for all rows of a sample, and statements that accumulate row `n`. If a
+/// thread loads several `rows` at once, the stride between them is the number of threads that share a result.
 fn elements(
     kernel: &Bound<'_, SegmentedReduce>,
     points: &Points<'_>,
@@ -255,13 +255,13 @@ fn combinations(kernel: &Bound<'_, SegmentedReduce>, points: &Points<'_>) -> Var
     ops.iter().map(function).collect()
 }
 
-/// The results, in groups of four columns, or individually if nothing is aligned.
+/// The results, in groups of four columns, or individually if no access is aligned.
 struct Points<'k> {
     columns: Columns<'k>,
     /// The name of the last coordinate of each group of a thread. The distance between groups is the number of threads
     /// per row.
     names: Vec<String>,
-    /// Extents of the loop over the threads of results.
+    /// Extents of the loop over results, with one point per thread position.
     extents: Vec<Dim>,
 }
 
@@ -292,7 +292,8 @@ impl<'k> Points<'k> {
         Ok(Self { columns: Columns { axis, extent: last, lanes }, names: names.collect(), extents })
     }
 
-    /// Statements that compute the position `at` of a thread, and whether it exists, `inside`: groups in order.
+    /// Adds statements that compute the result position `at` of a thread, and whether it exists (`inside`). Positions
+    /// follow the order of results.
     fn place(&self, module: &mut Module, main: &mut Code, shares: &Shares) -> Vec<GridFactor> {
         let points = module.product(&self.extents);
         main.line(&format!("let points = {points};"));
@@ -303,7 +304,8 @@ impl<'k> Points<'k> {
         vec![GridFactor::Tiles(self.extents.clone(), shares.places())]
     }
 
-    /// Like [`Points::place`], for a block of result rows, from `first` to before `past`, by groups of columns.
+    /// Like [`Points::place`], but a workgroup computes a block of result rows, from `first` to before `past`, and a
+    /// range of column groups.
     fn place_by_row(&self, module: &mut Module, main: &mut Code, shares: &Shares) -> Vec<GridFactor> {
         let (results, inner) = self.extents.split_at(1);
         let (all, columns, of_row) = (module.product(results), module.product(inner), shares.columns);
@@ -358,13 +360,13 @@ impl<'k> Points<'k> {
     }
 }
 
-/// The division of a workgroup's threads.
+/// The division of a workgroup's threads among results.
 struct Shares {
     /// Threads that share a result.
     parts: u32,
-    /// Rows of results.
+    /// Result rows.
     owners: u32,
-    /// Results per row, if rows matter.
+    /// Results per row for sums by index; otherwise 1.
     columns: u32,
 }
 
@@ -384,7 +386,7 @@ impl Shares {
         Self { parts: threads / columns / owners, owners, columns }
     }
 
-    /// Results of a workgroup.
+    /// Number of results per workgroup.
     fn places(&self) -> u32 {
         self.owners * self.columns
     }

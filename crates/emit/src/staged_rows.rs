@@ -15,8 +15,8 @@ pub(super) struct StagedRows<'n> {
     pub base: u32,
     /// Invocations that stage it.
     pub threads: u32,
-    /// True if an invocation loads two neighbours, which requires that all have pairs; drivers then load 16 bytes at
-    /// once.
+    /// True if an invocation loads two neighbouring groups, so that drivers load 16 bytes at once. Requires an even
+    /// number of groups per invocation.
     pub side_by_side: bool,
 }
 

@@ -33,7 +33,7 @@ pub(super) fn store_point(code: &mut Code, module: &mut Module, output: &Output)
     Ok(())
 }
 
-/// Writes the elements of one point with last coordinate `column`, if they are written there at all.
+/// Writes the element of an output for one point with last coordinate `column`, if the output includes this column.
 fn store_point_in_columns(
     code: &mut Code,
     module: &mut Module,
@@ -139,7 +139,7 @@ fn store_lanes(
     Ok(())
 }
 
-/// True if the column after the last written one is in the padding of the output's row.
+/// True if the columns after the last written one are padding of the output's row.
 fn ends_row(dag: &Dag, axis: u8, end: Option<usize>, output: &Output) -> bool {
     let (Some(&last), Some(width)) = (output.index.last(), output.shape.last()) else { return false };
     let Some((1, shift)) = dag.along(&dag.affine(last), axis) else { return false };

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 const FUNCTIONS: &str = include_str!("../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../shaders/functions_int64.wgsl");
 
-/// Parts that several templates include.
+/// Files that templates include.
 const SHARED: [(&str, &str); 20] = [
     ("first_tile_of_page.wgsl", include_str!("../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../shaders/mask.wgsl")),
@@ -58,7 +58,7 @@ pub(super) struct Template {
     pub environment: LazyLock<Result<Environment<'static>, String>>,
 }
 
-/// An environment with only the functions, filters and tests that templates use, to keep programs small.
+/// An environment with only the functions, filters and tests that templates use, to reduce the binary size.
 fn with_functions() -> Environment<'static> {
     let mut environment = Environment::empty();
     environment.add_function("range", functions::range);
@@ -71,7 +71,7 @@ fn with_functions() -> Environment<'static> {
     environment
 }
 
-/// A template with the parts that it may include.
+/// A template with the files that it may include.
 pub(super) fn environment(name: &'static str, source: &'static str) -> Result<Environment<'static>, minijinja::Error> {
     let mut environment = with_functions();
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).keep_trailing_newline(true).build();

@@ -15,7 +15,7 @@ pub(super) fn parse(wgsl: &str) -> Result<naga::Module, Complaint> {
 pub(super) fn check(module: &naga::Module, wgsl: &str, capabilities: Capabilities) -> Result<ModuleInfo, Complaint> {
     let validated = Validator::new(ValidationFlags::all(), capabilities).validate(module);
     validated.map_err(|error| {
-        // The first span is the whole function, later ones are parts of it.
+        // The first span is the whole function; later spans are within it.
         let lines = error.spans().map(|(span, _)| span.location(wgsl).line_number);
         (lines.max(), error.emit_to_string(wgsl))
     })

@@ -1,4 +1,4 @@
-//! Choices: a select of available values, or a branch to avoid evaluating an unselected side.
+//! Selects: a WGSL `select` of available values, or a branch that evaluates only the selected side.
 
 use super::{Code, indented};
 use crate::EmitError;
@@ -10,8 +10,8 @@ use rewire_graph::pointwise::{Expr, ExprId, Lanes};
 use std::collections::HashSet;
 
 impl Code {
-    /// Four neighbours of an expression as a `vec4<f16>`: f16 in stored form if the expression is a load of them, or a
-    /// choice among such loads.
+    /// Four neighbours of an expression as a `vec4<f16>`: unconverted if the expression is an f16 load, or a select
+    /// among such loads.
     pub fn f16(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
         module.note_f16();
         match module.body.dag.expr(root) {
@@ -42,7 +42,7 @@ impl Code {
         }
     }
 
-    /// Four neighbours of a row with a scale, as a word of signed bytes.
+    /// Four neighbours of a quantized row, as a word of signed bytes.
     pub fn word(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
         let Expr::Load { operand, index } = module.body.dag.expr(root) else {
             return Err(EmitError::Form {
@@ -53,8 +53,8 @@ impl Code {
         module.load_word(*operand, &index.iter().map(WgslValue::first).collect::<Vec<_>>())
     }
 
-    /// True if an expression is four neighbouring f16 values in memory, or one of several such by a condition that is the same
-    /// for all four.
+    /// True if an expression loads four neighbouring f16 values, or selects among such loads by a condition that is the
+    /// same for all four.
     pub fn are_f16(&self, module: &Module, root: ExprId) -> bool {
         match module.body.dag.expr(root) {
             Expr::Load { operand, index } => {
@@ -104,7 +104,7 @@ impl Code {
         self.split(module, |l| Ok(parts[l].clone()))
     }
 
-    /// Selects one of two sides in each of four lanes; a side is evaluated for all lanes if any lane selects it.
+    /// Selects one of two sides in each of four lanes. A side is evaluated for all lanes if any lane selects it.
     fn choose_lanes(
         &mut self,
         module: &mut Module,
@@ -130,8 +130,8 @@ impl Code {
         Ok(WgslValue::Vector(self.bind(module, &format!("select({}, {}, {test})", values[1], values[0]))))
     }
 
-    /// True if all loads needed for `root` that are not available yet load four lanes at once. They may then run if any
-    /// lane is in range.
+    /// True if all loads needed for `root` that are not available yet load four lanes at once. Such loads are safe if
+    /// any lane is in range.
     fn loads_groups(&self, module: &Module, root: ExprId) -> bool {
         let lazily = |id: &ExprId| match module.body.dag.expr(*id) {
             Expr::Load { operand, index } => {

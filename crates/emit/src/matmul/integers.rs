@@ -1,4 +1,5 @@
-//! int8 matmuls: left operands are quantised by row to the maximum of their row, right operands are as stored.
+//! int8 matmuls: left operands are quantised per row by the largest absolute value of the row, right operands are int8
+//! as stored.
 
 use super::{Parts, lies_along, point, statistics};
 use crate::EmitError;
@@ -11,12 +12,12 @@ use minijinja::Value as Variable;
 use rewire_graph::pointwise::ExprId;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// The right operand and its index, if integers are multiplied.
+/// The right operand and its index, for an int8 matmul.
 pub(super) fn operand<'n>(kernel: &Bound<'n, Product>) -> Option<(u16, &'n [ExprId])> {
     kernel.integers().filter(|_| !lies_along(kernel, kernel.a, (kernel.row(), kernel.depth)))
 }
 
-/// The types of the template.
+/// The types in the template.
 pub(super) fn types(integers: bool) -> [(&'static str, Variable); 5] {
     let [vector, zero, sum, zero_sum] = match integers {
         true => ["vec4<u32>", "vec4<u32>()", "vec4<i32>", "vec4<i32>()"],
@@ -27,8 +28,8 @@ pub(super) fn types(integers: bool) -> [(&'static str, Variable); 5] {
     [("integers", integers.into()), a, b, c, d]
 }
 
-/// The parts of the template: words of the right operand with the scales of its columns, and the maximum of every row
-/// of the left operand as an additional statistic.
+/// The template's device functions and variables: words of the right operand with the scales of its columns, and the
+/// largest absolute value of each row of the left operand as an additional statistic.
 pub(super) fn parts(
     kernel: &Bound<'_, Product>,
     module: &mut Module,
@@ -55,7 +56,7 @@ pub(super) fn parts(
     Ok(parts)
 }
 
-/// The functions that load the scale of a column, and of four neighbours.
+/// The functions that load the scale of a column, and the scales of four neighbouring columns.
 fn scales(
     kernel: &Bound<'_, Product>,
     module: &mut Module,

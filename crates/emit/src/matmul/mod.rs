@@ -1,4 +1,4 @@
-//! Matrix products: on cooperative matrices where the target has them and the operands are f16, else by multiply-add.
+//! Matmuls: on cooperative matrices if the target supports them and the operands are f16, else with multiply-adds.
 
 mod integers;
 mod plain;
@@ -22,19 +22,19 @@ use rewire_graph_rewrite::device::{GridFactor, Param, SubgroupProductTile, Targe
 use rewire_graph_rewrite::plan::Extent;
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Row tiles that share a pass over the columns, so that operands are reread while cached.
+/// Row tiles that are processed together per column tile, so that operands are reread while they are cached.
 const ROW_TILES: u32 = 16;
 
 /// The tile of a matmul with cooperative matrices.
 enum MatrixTile {
     /// With workgroup-scope matrices.
     Workgroup(workgroup::WorkgroupMatmulTile),
-    /// With matrices divided among the workgroup's subgroups.
+    /// With subgroup-scope matrices.
     Subgroups(subgroups::CooperativeMatmulTile),
 }
 
 impl MatrixTile {
-    /// `None` for a matmul with multiply-adds.
+    /// The tile of a matmul; `None` for multiply-adds.
     fn new(kernel: &Bound<'_, Product>, target: &Target, tuning: &Tuning) -> Result<Option<Self>, EmitError> {
         let of_workgroup = |tile| workgroup::WorkgroupMatmulTile::new(kernel, target, tile).map(Self::Workgroup);
         cooperative(tuning, || match tuning.tile {
@@ -65,7 +65,7 @@ impl MatrixTile {
     }
 }
 
-/// Number of rows up to which threads split `k` rather than results.
+/// Largest number of rows for which threads split `k` instead of results.
 const FEW_ROWS: u64 = 16;
 
 /// Number of tiles below which a GPU is not occupied.
@@ -100,7 +100,7 @@ impl Scheduled for Bound<'_, Product> {
         plain::tiles(extents).into_iter().map(Tile::Product).collect()
     }
 
-    /// Smaller tiles if there are few of the largest size.
+    /// Smaller tiles if there are too few tiles of the default size.
     fn suited(&self, base: &Tuning, target: &Target, size: &dyn Fn(&Dim) -> Option<u64>) -> Option<Tile> {
         let Extent::Dense(m) = &self.m else { return None };
         let product = |dims: &[Dim]| dims.iter().map(size).try_fold(1u64, |all, n| Some(all.saturating_mul(n?)));
@@ -151,7 +151,7 @@ impl Scheduled for Bound<'_, Product> {
     }
 }
 
-/// Common parts of the templates: the kernel's device functions, and the layout of its operands.
+/// Common variables of the templates: the kernel's device functions, and the layout of its operands.
 struct Parts {
     functions: String,
     /// True if four neighbours of the left operand are four rows, not four steps of `k`.
@@ -217,7 +217,7 @@ impl Parts {
             })
             .collect();
         let variables = vec![
-            // Loads of a statistic that are in flight together.
+            // Loads that are in flight together when a statistic is computed.
             ("stat_loads", if module.target.software { 1 } else { 4 }.into()),
             ("batch", batch_arguments.into()),
             ("left_more", left_more.into()),
@@ -228,19 +228,19 @@ impl Parts {
     }
 }
 
-/// A point of the batch entry and of two more axes.
+/// Coordinates of the batch entry and of two more axes.
 fn point(kernel: &Bound<'_, Product>, first: (u8, &str), second: (u8, &str)) -> Coords {
     let batch = (0..kernel.row()).map(|n| format!("c{n}"));
     Coords::first(batch).with(first.0, first.1).with(second.0, second.1)
 }
 
-/// True if a tile is neither much wider than an extent nor unnecessarily narrow.
+/// True if a tile is neither much wider than an extent, nor narrower than necessary.
 pub(super) fn suits(tile: u32, extent: Option<usize>, narrow: u64) -> bool {
     let (tile, extent) = (u64::from(tile), extent.map_or(u64::MAX, |extent| extent as u64));
     tile < extent.max(2).saturating_mul(4) && tile * 2 >= extent.min(narrow)
 }
 
-/// True if an operand's neighbours in memory are along the first axis rather than along the second one.
+/// True if an operand's neighbours in memory lie along the first of two axes instead of the second.
 fn lies_along(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> bool {
     let along = |axis| vector_accesses(&kernel.nest.body, axis, &[factor], &[]);
     along(first) > along(second)
@@ -252,7 +252,7 @@ fn result_coords(kernel: &Bound<'_, Product>) -> Coords {
     Coords::first(batch).with(kernel.row(), "m").with(kernel.column(), "n")
 }
 
-/// The first statistics as values and as parameters of a device function.
+/// The first `count` statistics as values and as parameters of a device function.
 fn statistics(count: usize, vector: bool) -> (Vec<(u8, WgslValue)>, String) {
     let name = |n| format!("statistic{n}");
     let value = |n| (n as u8, if vector { WgslValue::Vector(name(n)) } else { WgslValue::Uniform(name(n)) });
@@ -260,8 +260,8 @@ fn statistics(count: usize, vector: bool) -> (Vec<(u8, WgslValue)>, String) {
     ((0..count).map(value).collect(), (0..count).map(|n| format!(", {}: {ty}", name(n))).collect())
 }
 
-/// Statements that compute a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows` and the batch
-/// entry.
+/// Statements that compute the position of a workgroup's tile of `tile_m` rows and `tile_n` columns: `n0`, `m0`, `rows`
+/// and the batch entry.
 fn place(
     kernel: &Bound<'_, Product>,
     (tile_m, tile_n): (u32, u32),

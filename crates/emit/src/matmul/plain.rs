@@ -12,7 +12,7 @@ use rewire_graph_rewrite::schedule::{Bound, Product};
 
 static TEMPLATE: Template = template!("matmul.wgsl");
 
-/// Sizes of a workgroup's tile and of a thread's part.
+/// Sizes of a workgroup's tile and of a thread's share of it.
 pub(super) struct MatmulTile {
     m: u32,
     n: u32,
@@ -25,15 +25,16 @@ pub(super) struct MatmulTile {
 
 /// Tiles of matmuls, rows by columns, largest first.
 pub(super) const SIZES: [(u32, u32); 4] = [(128, 128), (64, 64), (32, 32), (16, 32)];
-/// Number of results in a tile up to which more of `k` is staged at once, since few threads wait for memory together.
+/// Largest number of results of a small tile. Small tiles stage more of `k` at once, since their few threads wait for
+/// memory together.
 const SMALL: u32 = 64 * 32;
-/// Workgroup memory of a small tile in bytes, and per thread where registers are few. Each subgroup of a workgroup then
-/// takes no more than its share, with which GPUs run enough of them.
+/// Workgroup memory of a small tile in bytes, and its limit per thread on GPUs with few registers. The limit allows
+/// enough subgroups to run concurrently.
 const SMALL_BYTES: u32 = 16 << 10;
 const THREAD_BYTES: u32 = 80;
 
 impl MatmulTile {
-    /// Rows and columns for the widths of a matmul and the target.
+    /// Default rows and columns of a tile for a matmul and a target.
     pub fn size(kernel: &Bound<'_, Product>, target: &Target) -> (u32, u32) {
         let few_rows = matches!(&kernel.m, Extent::Dense(m) if m.as_const().is_some_and(|m| m <= 16));
         let rows = match (few_rows, target.software) {
@@ -58,7 +59,7 @@ impl MatmulTile {
         }
     }
 
-    /// The tile with these rows and columns, with a given `depth` or the default.
+    /// The tile with these rows and columns, and with `depth` or the default depth.
     pub fn suited(
         kernel: &Bound<'_, Product>,
         target: &Target,
@@ -128,7 +129,7 @@ fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u3
 /// Registers for indices and loop counters.
 const PLACES: u32 = 16;
 
-/// A tile for few rows whose sums are split; `None` if they are too short.
+/// A split-k tile for few rows; `None` if `k` is too short.
 pub(super) fn split(kernel: &Bound<'_, Product>, target: &Target, (m, k): (u64, u64)) -> Option<ProductTile> {
     let (rows, columns, parts) = if m <= 4 { (4, 32, 8) } else { (16, 16, 4) };
     let fits = |depth: &u32| {
@@ -139,7 +140,7 @@ pub(super) fn split(kernel: &Bound<'_, Product>, target: &Target, (m, k): (u64, 
     Some(ProductTile { parts, ..MatmulTile::suited(kernel, target, (rows, columns), Some(depth)) })
 }
 
-/// Cost of an operand from which drivers compile several copies of it slowly.
+/// Cost of an operand's expression from which several copies of it compile slowly.
 const LONG: u64 = 32;
 
 /// Tiles of matmuls with multiply-adds: rows, columns, depth, and rows per thread.
@@ -182,7 +183,7 @@ const TILES: [[u32; 4]; 34] = [
     [16, 4, 64, 1],
 ];
 
-/// Tiles for the extents of a result, if known.
+/// Tiles that suit the extents of a result; `None` for an unknown extent.
 pub(super) fn tiles((m, n): (Option<usize>, Option<usize>)) -> Vec<ProductTile> {
     let tiles = TILES.into_iter().filter(|[rows, columns, ..]| suits(*rows, m, 4) && suits(*columns, n, 64));
     let tile = |[rows, columns, depth, rows_per_thread]: [u32; 4]| ProductTile {
@@ -229,7 +230,7 @@ pub(super) fn emit(
         ("rows_per_thread", tile.rows.into()),
         ("groups_per_thread", tile.groups.into()),
         ("parts", tile.parts.into()),
-        // Without it a shader is half as long, which speeds up compilers for CPUs.
+        // Without loading ahead a shader is half as long, which software drivers compile faster.
         ("ahead", (!module.target.software && !is_long && registers::load_ahead(module.target)).into()),
         ("rolled", registers::has_few(module.target).into()),
         ("left_in_turn", is_long.into()),

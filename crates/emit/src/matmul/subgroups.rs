@@ -13,10 +13,10 @@ static TEMPLATE: Template = template!("matmul_cooperative.wgsl");
 /// f16 values by which rows of staged tiles are padded.
 const PADDING: u32 = 8;
 
-/// Workgroup memory with which two workgroups fit on a multiprocessor; see `shaders/tried.md`.
+/// Largest workgroup memory in bytes with which two workgroups fit on a multiprocessor; see `shaders/tried.md`.
 const SHARED_BYTES: u32 = 24 << 10;
 
-/// Rounds of results whose per-result operands are loaded ahead.
+/// Number of rounds of results whose per-result operands are loaded ahead.
 const STREAMED_ROUNDS: usize = 8;
 
 /// The division of a workgroup's tile among subgroups and matrices.
@@ -32,9 +32,9 @@ pub(super) struct CooperativeMatmulTile {
     matrices: (u32, u32),
     /// Steps of `k` staged at a time.
     depth: u32,
-    /// Stages in flight in registers.
+    /// Number of stages in flight in registers.
     prefetch_stages: u32,
-    /// Row matrices of results that pass through workgroup memory at once.
+    /// Number of result matrices in a row that pass through workgroup memory at once.
     stage_matrices: u32,
     /// For the left and the right operand, true if four neighbours are four steps of `k`.
     along_depth: (bool, bool),
@@ -43,7 +43,8 @@ pub(super) struct CooperativeMatmulTile {
 }
 
 impl CooperativeMatmulTile {
-    /// The tile for a product that takes cooperative matrices: wide enough, of f16, on a target that has them.
+    /// The tile for a matmul on cooperative matrices; `None` if it is too narrow, its operands are not f16, or the
+    /// target does not support them.
     pub fn new(
         kernel: &Bound<'_, Product>,
         target: &Target,
@@ -113,7 +114,7 @@ impl CooperativeMatmulTile {
         }
     }
 
-    /// Workgroup memory in bytes of a matmul with some statistics of its rows.
+    /// Workgroup memory in bytes of a matmul with this number of row statistics.
     fn bytes(&self, statistics: u32) -> u32 {
         let staged = |across: u32, along_depth: bool| match along_depth {
             true => across * (self.depth + PADDING) * 2,
@@ -124,8 +125,8 @@ impl CooperativeMatmulTile {
         tiles + 4 * self.sum.bytes() * self.stage_length() + partial + 4 * self.rows() * statistics
     }
 
-    /// The matrices of a subgroup, by row and column, that pass through workgroup memory together: the first of each
-    /// round.
+    /// The rounds in which a subgroup's matrices pass through workgroup memory: row and column of the first matrix of
+    /// each round.
     fn rounds(&self) -> Vec<Vec<u32>> {
         let columns = (0..self.matrices.1).step_by(self.stage_matrices as usize);
         (0..self.matrices.0).flat_map(|row| columns.clone().map(move |column| vec![row, column])).collect()
@@ -136,7 +137,7 @@ impl CooperativeMatmulTile {
         (self.size * self.size * self.stage_matrices / 4).div_ceil(self.subgroup)
     }
 
-    /// True if the registers of the stages on their way hold as many f16 values as an invocation has results.
+    /// True if the registers of the stages in flight can hold one f16 value per result of an invocation.
     fn holds_results(&self) -> bool {
         let staged = self.prefetch_stages * self.depth * (self.rows() + self.columns()) / (4 * self.threads());
         self.rounds().len() as u32 * self.stage_items() <= staged
@@ -162,7 +163,8 @@ impl CooperativeMatmulTile {
         self.subgroups.0 * self.subgroups.1 * self.subgroup
     }
 
-    /// An operand's tile in workgroup memory: rows of groups of four neighbours, along `k` or across it.
+    /// The template variables of an operand's tile in workgroup memory: rows of groups of four neighbours, along `k` or
+    /// across it.
     fn staged(&self, along_depth: bool, across: u32) -> Variable {
         let (outer, inner) = if along_depth { (across, self.depth) } else { (self.depth, across) };
         let step = self.threads() * 4 / inner;
@@ -177,10 +179,10 @@ impl CooperativeMatmulTile {
     }
 }
 
-/// Numbers of cooperative matrices that a tile may have across.
+/// Valid numbers of cooperative matrices along an axis of a tile.
 const MATRICES: [u32; 4] = [1, 2, 4, 8];
 
-/// Tiles for the extents of a result, if known.
+/// Tiles that suit the extents of a result; `None` for an unknown extent.
 pub(super) fn tiles((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<SubgroupProductTile> {
     let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
     across(m).flat_map(|rows| across(n).map(move |columns| SubgroupProductTile { rows, columns })).collect()

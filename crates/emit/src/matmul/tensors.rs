@@ -1,11 +1,12 @@
-//! Operands and results of products that are f16 tensors as they are stored, with two dimensions or seen as such.
+//! Operands and results of matmuls that are stored f16 matrices: tensors with two dimensions, or with the inner
+//! dimensions merged.
 
 use rewire_graph::pointwise::{Affine, Expr, ExprId};
 use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::plan::{MemorySpace, Output};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Number of elements to which rows are aligned: the 16 bytes that the hardware loads at once.
+/// Alignment of rows in elements: the hardware loads 16 bytes at once.
 const ALIGNED: usize = 8;
 
 /// An f16 tensor.
@@ -19,18 +20,18 @@ pub(super) struct F16Tensor {
     pub transposed: bool,
 }
 
-/// The results of some columns that form a tensor.
+/// A range of result columns that is stored to one tensor.
 pub(super) struct Results {
     pub tensor: F16Tensor,
     /// The first column.
     pub start: usize,
     pub end: usize,
     pub value: ExprId,
-    /// Tensors that a result reads at its own index, such as residuals.
+    /// Tensors that the epilogue reads at the index of the result, such as residuals, with their loads.
     pub given: Vec<(ExprId, F16Tensor)>,
 }
 
-/// The tensor to which an operand is equal, element by element.
+/// The tensor that an operand loads without changes.
 pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<F16Tensor> {
     let body = &kernel.nest.body;
     let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
@@ -45,7 +46,7 @@ pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, secon
     Some(F16Tensor { position: *position, pitch, transposed })
 }
 
-/// The tensors of the results, if all results are tensors.
+/// The column ranges of all results; `None` unless all are stored as f16 matrices.
 pub(super) fn results(kernel: &Bound<'_, Product>, columns: usize) -> Option<Vec<Results>> {
     kernel.nest.outputs.iter().map(|output| result(kernel, columns, output)).collect()
 }
@@ -71,7 +72,7 @@ fn follow(kernel: &Bound<'_, Product>, output: &Output, start: usize) -> bool {
     *dag.expr(*row) == Expr::Coord(kernel.row()) && along == Some((1, Affine::constant(-(start as i128))))
 }
 
-/// The pitch of an f16 tensor whose rows are all that follows on the first dimension.
+/// The pitch of an f16 tensor as a matrix: a row consists of all dimensions after the first.
 fn pitch(shape: &[Dim]) -> Option<usize> {
     let (_, inner) = shape.split_first()?;
     let widths = inner.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;

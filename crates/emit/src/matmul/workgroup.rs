@@ -1,4 +1,4 @@
-//! Products of matrices that a whole workgroup shares, where operands and results are f16 tensors as they are stored.
+//! Matmuls with workgroup-scope matrices, whose operands and results are stored f16 tensors.
 
 use super::tensors::{F16Tensor, Results, operand, results};
 use super::{place, result_coords};
@@ -15,19 +15,19 @@ use rewire_graph_rewrite::schedule::{Analysis, Bound, Product};
 
 static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
 
-/// Depth from which larger tiles pay, although they occupy more of a multiprocessor.
+/// Depth from which larger tiles are faster, although they occupy more of a multiprocessor.
 const LONG: usize = 1024;
 
-/// Smallest number of columns, and of steps of `k`.
+/// Smallest number of columns and smallest `k`.
 const LEAST: [usize; 2] = [64, 32];
 
-/// An additional tile for long sums and numbers of columns that are multiples of 256. It may suit numbers of rows for
-/// which the first tile leaves most multiprocessors idle at the end.
+/// An alternative tile for a long `k` and a multiple of 256 columns. It is faster for numbers of rows for which the
+/// default tile leaves most multiprocessors idle in the last wave.
 const FLAT: WorkgroupProductTile = WorkgroupProductTile { rows: 96, columns: 256, depth: 64, threads: 256 };
-/// Its cost per element, relative to that of the first tile.
+/// Cost per element of this tile and of the default tile, as a ratio.
 const FLAT_COST: [u64; 2] = [41, 40];
 
-/// All tiles. Smaller ones are faster divided among subgroups.
+/// All tiles. Smaller tiles are faster with subgroup-scope matrices.
 fn every() -> impl Iterator<Item = WorkgroupProductTile> {
     let extents = [FLAT.rows, 128, 256].into_iter().flat_map(|rows| [128, 256].map(|columns| (rows, columns)));
     let steps = extents.flat_map(|extents| [16, 32, 64].map(|depth| (extents, depth)));
@@ -53,7 +53,8 @@ pub(super) struct WorkgroupMatmulTile {
 }
 
 impl WorkgroupMatmulTile {
-    /// The tile for a product of f16 tensors with results like them, on a target that has matrices of a workgroup.
+    /// The tile for a matmul of f16 tensors with f16 results; `None` if the matmul or the target does not support
+    /// workgroup-scope matrices.
     pub fn new(kernel: &Bound<'_, Product>, target: &Target, wanted: Option<WorkgroupProductTile>) -> Option<Self> {
         let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
         let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
@@ -79,20 +80,20 @@ impl WorkgroupMatmulTile {
         fits.then_some(Self { tile, size: target.matrix, extents: [n, k], left, right, results })
     }
 
-    /// True if each of its tensors is one binding, and results are stored to theirs.
+    /// True if each of its tensors is one binding.
     pub fn holds(&self, module: &Module) -> bool {
         let slots = self.operands().map(|operand| BindingSource::Operand(operand.position));
         let results = self.results.iter().map(|part| BindingSource::Output(part.tensor.position));
         slots.chain(results).all(|slot| module.windows_of(slot) == 1)
     }
 
-    /// All tensors that are loaded in parts.
+    /// All tensors that are loaded as tiles.
     fn operands(&self) -> impl Iterator<Item = F16Tensor> + '_ {
         let given = self.results.iter().flat_map(|part| &part.given);
         [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
     }
 
-    /// The tile with these rows and columns, if multiprocessors together finish it sooner than this one.
+    /// The alternative tile, if all multiprocessors together finish a result of these rows and columns sooner with it.
     pub fn in_less_time(
         &self,
         kernel: &Bound<'_, Product>,

@@ -15,7 +15,8 @@ use rewire_graph_rewrite::schedule::PairSum;
 
 static TEMPLATE: Template = template!("pairs_cooperative.wgsl");
 
-/// The power of two nearest to the constant factors of a sum's weights, so that the rest fits in f16.
+/// The power of two nearest to the product of the constant factors of a sum's weights. Without it, the weights fit in
+/// f16.
 fn scale(dag: &Dag, weight: ExprId) -> f32 {
     let (mut factors, mut product) = (vec![weight], 1.0f32);
     while let Some(factor) = factors.pop() {
@@ -34,7 +35,7 @@ impl Emitter<'_> {
     /// Emits a pair reduction with cooperative matrices.
     pub(super) fn cooperative(&self, tile: &CooperativeTile, module: Module) -> Result<ParsedKernel, EmitError> {
         // Software drivers run a subgroup in lockstep and treat its barriers as workgroup barriers, so all subgroups
-        // have to branch together.
+        // must take the same branch.
         let branch_barrier = if module.target.software { "" } else { "subgroupBarrier();" };
         let variables = vec![
             ("in_registers", tile.in_registers.into()),
@@ -90,7 +91,7 @@ impl Emitter<'_> {
         ]
     }
 
-    /// The tensors of the other rows that are staged.
+    /// The template variables of the staged tensors of the other rows.
     fn staged(&self, tile: &CooperativeTile) -> Vec<Variable> {
         let staged = |(number, other): (usize, &Other)| {
             let staged = StagedRows {
@@ -163,7 +164,7 @@ impl Emitter<'_> {
         columns.collect()
     }
 
-    /// The factor of the weights of a sum with which they fit in f16.
+    /// The factor by which the weights of a sum are multiplied to fit in f16.
     fn gain(&self, sum: &PairSum) -> f32 {
         if self.kernel.attention().is_some() {
             return 1.0;

@@ -1,5 +1,5 @@
-//! Sums over pairs of the rows of two axes: on cooperative matrices where the target has them and the operands are
-//! f16, else by multiply-add.
+//! Pair reductions: on cooperative matrices if the target supports them and the operands are f16, else with
+//! multiply-adds.
 
 mod cooperative;
 mod plain;
@@ -71,19 +71,19 @@ impl Scheduled for Bound<'_, PairReduction> {
     }
 }
 
-/// A kernel with its sums that have one value per row.
+/// A kernel, with its sums that have one value per row (statistics).
 struct Emitter<'k> {
     kernel: &'k Bound<'k, PairReduction>,
     statistics: Vec<&'k PairSum>,
 }
 
-/// A template for pairs with its specific parts.
+/// A template for pairs with its variables.
 struct Tiling {
     template: &'static Template,
     threads: u32,
     /// Rows per workgroup.
     rows: u32,
-    /// The extension that the template calls and that WGSL lacks.
+    /// The extension, missing from WGSL, that the template uses.
     extension: Option<Extension>,
     variables: Vec<(&'static str, Variable)>,
 }
@@ -102,7 +102,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// True if a weight reads memory by its row or by the other one, whose range a mask may restrict.
+    /// True if a weight reads memory at an index that depends on the row or the other row. A mask may restrict these
+    /// indices.
     fn reads_pairs(&self) -> bool {
         let pair = 1u32 << self.kernel.owner | 1 << self.kernel.other;
         let dag = &self.kernel.nest.body.dag;
@@ -111,12 +112,12 @@ impl Emitter<'_> {
         dag.reachable(&weights).iter().any(|id| reads(id) && dag.coords(*id) & pair != 0)
     }
 
-    /// The weight of an excluded pair, or its score if weights are a softmax.
+    /// The weight of an excluded pair, or its score if weights are a softmax, in WGSL.
     fn hidden(&self, sum: &PairSum) -> String {
         if self.kernel.softmax { "LOWEST".to_owned() } else { Combine(sum.op).identity() }
     }
 
-    /// Fills a template with device functions for its pairs, with its epilogue's, and with the common parts.
+    /// Renders a template with the device functions for pairs and for the epilogue, and with the common variables.
     fn fill(
         &self,
         module: Module,
@@ -129,7 +130,7 @@ impl Emitter<'_> {
         frame.fill(module, variant, functions)
     }
 
-    /// The expressions that the device functions of pairs evaluate.
+    /// The expressions that the device functions for pairs evaluate.
     fn roots(&self) -> Vec<ExprId> {
         let factors = self.kernel.dots.iter().flat_map(|dot| [dot.owner, dot.other]);
         let sums = self.kernel.sums().flat_map(|sum| [Some(sum.weight), sum.element.map(|element| element.value)]);
@@ -145,7 +146,7 @@ impl Emitter<'_> {
         columns.into_iter().map(|column| (column, self.kernel.width(column).unwrap_or(1))).collect()
     }
 
-    /// The sums that have these columns.
+    /// The sums whose elements have this column axis.
     fn weighted(&self, column: u8) -> impl Iterator<Item = &PairSum> {
         self.kernel.sums().filter(move |sum| sum.element.is_some_and(|element| element.column == column))
     }
@@ -154,7 +155,7 @@ impl Emitter<'_> {
         self.kernel.nest.outputs.iter().filter(move |output| self.kernel.column_of(output) == column)
     }
 
-    /// The dot products of pairs among `read` values.
+    /// The dot products among the values in the bit mask `read`.
     fn products(&self, read: u32) -> Vec<u8> {
         self.kernel.dots.iter().map(|dot| dot.value).filter(|value| read >> value & 1 == 1).collect()
     }
@@ -164,7 +165,7 @@ impl Emitter<'_> {
         sums.iter().fold(0, |bits, sum| bits | self.kernel.nest.body.dag.values(sum.weight))
     }
 
-    /// The device function for four elements `root` of a row `coords`, along `axis`.
+    /// The device function that returns four elements `root` of the row at `coords`, along `axis`.
     fn row(
         &self,
         module: &mut Module,
@@ -176,8 +177,8 @@ impl Emitter<'_> {
         elements(&name, module, &four, (&[], ""), (root, element, ""))
     }
 
-    /// The device function of a pass that computes the weights of a row's pairs with four others, `kept` of which are
-    /// included: each weight is `gain` times the weight of its sum.
+    /// The device function of a pass that returns the weights of a row's pairs with four other rows, times `gain` of
+    /// the sum. Its argument `kept` masks the included pairs.
     fn weigh(
         &self,
         module: &mut Module,
@@ -218,7 +219,7 @@ impl Emitter<'_> {
         Ok(format!("struct {ty} {{\n{}}}\n\n{weigh}", members.concat()))
     }
 
-    /// Those of `read` values that a row has, each with its parameter of a device function.
+    /// The statistics of a row among the values in the bit mask `read`, with their parameters of a device function.
     fn statistics(&self, read: u32) -> Vec<(u8, String, WgslValue)> {
         let read = self.statistics.iter().map(|sum| sum.value).filter(|value| read >> value & 1 == 1);
         let statistic = |value| {

@@ -20,14 +20,14 @@ const THREAD_ROWS: u32 = 16;
 const OTHERS: u32 = 32;
 /// Columns that are staged at once.
 const CHUNK: u32 = 32;
-/// The largest number of them, if barriers cost more than memory.
+/// Largest number of columns staged at once if barriers cost more than memory.
 const LONG_CHUNK: u32 = 128;
-/// Accumulators of a thread, in groups of four, that fit in registers: of one sum, and with the dot products of
-/// several.
+/// Largest number of accumulators of a thread, in groups of four, that fit in registers: for attention, and for several
+/// sums with their dot products.
 const MOST_SUMS: u32 = 32;
 const MOST_OF_SEVERAL: u32 = 16;
 
-/// Groups of four operands of a dot product's step, and of other rows in flight.
+/// Registers, in groups of four, for the operands of a dot product's step, and for other rows in flight.
 const FACTORS: u32 = 5;
 const ON_THEIR_WAY: u32 = 2;
 /// Registers for indices and loop counters.
@@ -40,7 +40,7 @@ pub(super) struct PlainTile {
     each: u32,
     /// Columns of dot products that are staged at once.
     chunk: u32,
-    /// True if all other rows of a tile are staged at once for a sum.
+    /// True if a sum stages all other rows of a tile at once.
     few_barriers: bool,
 }
 
@@ -63,7 +63,7 @@ impl PlainTile {
         }
         let tile = Self { each, chunk: width.min(CHUNK), few_barriers: false };
         if target.software {
-            // Software drivers compile barriers slowly, and hold no tile in registers.
+            // Software drivers compile barriers slowly and hold no tile in registers.
             let few_barriers = Self { chunk: width.min(LONG_CHUNK), few_barriers: true, ..tile };
             return Ok(if fits(&few_barriers) { few_barriers } else { tile });
         }
@@ -93,7 +93,7 @@ impl PlainTile {
         if self.few_barriers { OTHERS } else { 1 << (OTHERS / chunks(sum).max(1)).max(4).ilog2() }
     }
 
-    /// Groups of four of the other rows that are staged at once.
+    /// Size of the staged tile of other rows, in groups of four.
     fn key_tile(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
         let elements = kernel.sums().map(|sum| self.others(sum) * chunks(sum) * 8);
         elements.fold(OTHERS * self.pitch(), u32::max)
@@ -107,19 +107,19 @@ impl PlainTile {
     }
 }
 
-/// Chunks of 32 columns of a sum's elements.
+/// Number of chunks of 32 columns in a sum's elements.
 fn chunks(sum: &PairSum) -> u32 {
     sum.element.map_or(0, |element| (element.width as u32).div_ceil(CHUNK).max(1))
 }
 
-/// A staged piece of the other rows.
+/// A staged block of the other rows.
 struct Piece {
     function: String,
-    /// Columns of a row, and the first of the columns that are staged, in groups of four.
+    /// Number of columns of a row, and the first staged column and the number of staged columns in groups of four.
     width: usize,
     column: u32,
     groups: u32,
-    /// The first of the tile's other rows, and their number.
+    /// The first row in the tile, and the number of rows.
     row: u32,
     rows: u32,
 }
@@ -129,7 +129,7 @@ impl Piece {
         (self.rows * self.groups).div_ceil(THREADS)
     }
 
-    /// The template variables of a piece, or of the end of the pieces.
+    /// The template variables of a block, or of the end of the list of blocks if `None`.
     fn variable(piece: Option<&Self>) -> Variable {
         let Some(piece) = piece else { return Variable::from_pairs([("items", 0)]) };
         Variable::from_pairs([
@@ -163,7 +163,7 @@ impl Emitter<'_> {
             ("pitch", tile.pitch().into()),
             ("key_tile", tile.key_tile(self.kernel).into()),
             ("items", items.into()),
-            // Without it a shader is shorter, which speeds up compilers for CPUs.
+            // Without loading ahead a shader is shorter, which software drivers compile faster.
             ("ahead", (!target.software).into()),
             ("held", registers::load_ahead(target).into()),
             ("guarded", self.reads_pairs().into()),
@@ -194,7 +194,7 @@ impl Emitter<'_> {
         ]
     }
 
-    /// The pieces of a tile's other rows that a pass stages, in order.
+    /// The blocks of a tile's other rows that a pass stages, in order.
     fn pieces(&self, tile: &PlainTile, pass: &[PairSum]) -> Vec<Piece> {
         let read = self.read(pass);
         let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);

@@ -24,8 +24,8 @@ struct Run<'k> {
 /// Rows per workgroup, with the tile; `None` for the default.
 type Choice = (u32, Option<Tile>);
 
-/// Fewer rows per workgroup, and per subgroup or thread, if there are few; with cooperative matrices, more columns per
-/// tile.
+/// The tile for known sizes: fewer rows per workgroup, and per subgroup or thread, if there are few workgroups; more
+/// columns per tile with cooperative matrices.
 pub(super) fn suited(
     kernel: &Bound<'_, PairReduction>,
     base: &Tuning,
@@ -46,7 +46,7 @@ pub(super) fn suited(
 }
 
 impl Run<'_> {
-    /// Most rows first.
+    /// The choices with cooperative matrices, with most rows first.
     fn cooperative(&self, tile: &CooperativeTile) -> Vec<Choice> {
         let of = |rows: u32, keys: u32| {
             let columns = keys * self.target.matrix;

@@ -12,19 +12,19 @@ const PADDING: u32 = 8;
 const STAGE_PADDING: u32 = 4;
 /// The widest head of attention whose queries and accumulators fit in the registers of a subgroup.
 const WIDEST: u32 = 128;
-/// Heads above this width are divided among fewer subgroups with more rows each, which read keys and values less often,
-/// or compute scores ahead.
+/// Width of heads above which fewer subgroups have more rows each, which reads keys and values less often, or scores
+/// are computed ahead.
 const WIDE: u32 = 64;
-/// Heads up to this width leave registers for more keys at once.
+/// Width of heads up to which registers suffice for more keys at once.
 const NARROW: u32 = 32;
-/// Elements of a row, with its accumulators counted twice, that fit in the registers of a subgroup with one matrix of
-/// rows.
+/// Largest number of elements of a row, with accumulators counted twice, that fit in the registers of a subgroup with
+/// one row matrix.
 const MOST_ELEMENTS: u32 = 800;
-/// Elements of a row up to which a workgroup with weights in registers has fewer subgroups with two matrices of rows
-/// each.
+/// Largest numbers of elements of a row for which a workgroup with weights in registers has fewer subgroups with two
+/// row matrices each.
 const SOME_ELEMENTS: u32 = 400;
 const FEW_ELEMENTS: u32 = 256;
-/// Subgroups per workgroup, for each matrix of rows per subgroup, up to which they share rows.
+/// Largest number of subgroups per workgroup, per row matrix of a subgroup, for which subgroups share rows.
 const SUBGROUPS: u32 = 4;
 /// Largest number of subgroups in a workgroup that uses all registers.
 const MOST_SUBGROUPS: u32 = 8;
@@ -64,7 +64,7 @@ pub(super) struct CooperativeTile {
     narrowest: u32,
     /// True if weights are computed in the registers that hold dot products.
     pub in_registers: bool,
-    /// True if dot products of the next tile are computed during the weights of the current one.
+    /// True if the dot products of the next tile are computed while the weights of the current tile are.
     pub products_ahead: bool,
     pub softmax: bool,
 }
@@ -77,8 +77,8 @@ struct Suited {
 }
 
 impl CooperativeTile {
-    /// The tile for pairs that support cooperative matrices: sums of f16 rows in one pass, on a target that supports
-    /// them.
+    /// The tile for a pair reduction on cooperative matrices; `None` if the kernel is not a sum of f16 rows in one
+    /// pass, does not fit in registers, or the target does not support them.
     pub fn new(
         kernel: &Bound<'_, PairReduction>,
         target: &Target,
@@ -169,17 +169,18 @@ impl CooperativeTile {
         self.subgroups() * self.subgroup
     }
 
-    /// True if subgroups may be smaller, and therefore more numerous, than the tile is divided for.
+    /// True if the subgroup size varies: a workgroup may have more and smaller subgroups than the tile assumes.
     pub fn varying(&self) -> bool {
         self.smallest < self.subgroup
     }
 
-    /// Rows of weights in workgroup memory, for all subgroups that may run.
+    /// Rows of weights in workgroup memory, for the largest possible number of subgroups.
     pub fn held_rows(&self) -> u32 {
         self.rows * (self.subgroup / self.smallest)
     }
 
-    /// Parts of a subgroup's stage: the results of each dot product if weights are computed from all at once.
+    /// Number of buffers in a subgroup's stage: one per dot product if weights are computed from all of them at once,
+    /// else one.
     pub fn stages(&self) -> u32 {
         if self.varying() && !self.softmax { self.depths.len() as u32 } else { 1 }
     }
@@ -199,12 +200,12 @@ impl CooperativeTile {
         Self::pitch(self.whole(width))
     }
 
-    /// Column matrices that a subgroup accumulates.
+    /// Number of column matrices that a subgroup accumulates.
     pub fn matrices(&self, width: usize) -> u32 {
         self.whole(width) / self.size / self.split
     }
 
-    /// Columns whose weights a subgroup computes.
+    /// Number of columns whose weights a subgroup computes.
     pub fn part_keys(&self) -> u32 {
         self.keys / self.split
     }
@@ -218,14 +219,14 @@ impl CooperativeTile {
         self.subgroups() * (self.subgroup / self.smallest) * self.stages() * self.size * self.stage_pitch()
     }
 
-    /// Matrices of results that are written together, as many as fit in the stage.
+    /// Number of result matrices that are written together.
     pub fn result_matrices(&self) -> u32 {
         let columns = self.narrowest / self.size / self.split;
         let several = !self.in_registers && columns.is_multiple_of(self.together);
         if several { self.together } else { 1 }
     }
 
-    /// Weights of a sum in workgroup memory, in groups of four.
+    /// Length of the weights of a sum in workgroup memory, in groups of four.
     pub fn weight_length(&self) -> u32 {
         if self.in_registers { 0 } else { self.held_rows() * Self::pitch(self.keys) }
     }
@@ -239,7 +240,7 @@ impl CooperativeTile {
         self.base(self.others.len())
     }
 
-    /// The start of tensor `number` of the other rows in the memory of tiles.
+    /// The start of staged tensor `number` in the memory of tiles.
     pub fn base(&self, number: usize) -> u32 {
         self.others.iter().take(number).map(|other| self.keys * self.pitch_of(other.width)).sum()
     }
@@ -249,7 +250,7 @@ impl CooperativeTile {
         (buffers * self.buffer_length()).max(self.rows * Self::pitch(self.size))
     }
 
-    /// Columns of rows that are staged at once.
+    /// Number of columns of rows that are staged at once.
     pub fn chunk(&self, depth: u32) -> u32 {
         let fits = |matrices: &u32| self.rows * Self::pitch(matrices * self.size) <= self.tile_length();
         (1..=depth / self.size).rev().find(fits).unwrap_or(1) * self.size
@@ -262,14 +263,14 @@ impl CooperativeTile {
         8 * (self.tile_length() + self.weights_length()) + 16 * self.stage_length() + pages + shifts + 256
     }
 
-    /// The number of the equal tensor of the other rows, for a dot product or a sum.
+    /// The index in `others` of the tensor that equals `wanted`, for a dot product or a sum.
     pub fn place(&self, dag: &Dag, wanted: &Other, of_sum: bool) -> Option<usize> {
         let first = if of_sum && self.products_ahead { self.depths.len() } else { 0 };
         Some(first + place(self.others.get(first..)?, dag, wanted)?)
     }
 }
 
-/// Tiles that are worth measuring, for attention or for several sums.
+/// Tiles worth measuring, for attention or for several sums.
 pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairReductionTile> {
     let tile = |rows_per_thread: u32, owners: u32, others: u32| MatrixPairReductionTile {
         rows: owners * size,
@@ -283,7 +284,7 @@ pub(super) fn tiles(size: u32, is_attention: bool) -> Vec<MatrixPairReductionTil
     tiles.chain(is_attention.then(|| tile(2, 16, 1))).collect()
 }
 
-/// The value of a tuning, a multiple of `unit`, or the default.
+/// The value that a tuning sets, a multiple of `unit`, or the default.
 fn multiple(parameter: &'static str, wanted: Option<u32>, unit: u32, suited: u32) -> Result<u32, EmitError> {
     match wanted {
         Some(got) if got == 0 || !got.is_multiple_of(unit) || got > 8 * unit => {
@@ -300,7 +301,7 @@ impl Suited {
             false if widest > WIDE && !softmax && !few_registers => (2, 4, 1),
             false => (1, 8, 1),
             true if widest <= NARROW => (1, 8, 2),
-            // The registers of dot products computed ahead hold the sums of exponentials.
+            // The sums of exponentials need the registers for dot products computed ahead.
             true if widest > WIDE && softmax => (2, 8, 1),
             true => (2, 4, 1),
         };
@@ -321,8 +322,8 @@ impl Suited {
     }
 }
 
-/// The tensors of the other rows that dot products and sums read, merged if they differ only in their column
-/// coordinate. Dot products computed ahead have separate tiles.
+/// The tensors of the other rows that dot products and sums read. Tensors that differ only in their column coordinate
+/// are merged. Dot products computed ahead have separate tiles.
 fn others(kernel: &Bound<'_, PairReduction>, products_ahead: bool) -> Vec<Other> {
     let dag = &kernel.nest.body.dag;
     let dots = kernel.dots.iter().map(|dot| Other { root: dot.other, axis: dot.depth, width: dot.width });

@@ -1,16 +1,16 @@
 //! SPIR-V of kernels with operations on cooperative matrices that WGSL lacks.
 //!
-//! Templates declare a function for every such operation. Its body is never executed, and naga generates ordinary calls
-//! of it. Here the calls become instructions of `SPV_NV_cooperative_matrix2`, and the functions are removed:
+//! Templates declare a function for every such operation, whose body is never executed. naga generates ordinary calls.
+//! This module replaces the calls by instructions of `SPV_NV_cooperative_matrix2` and removes the functions:
 //!
 //! | function | instruction |
 //! | --- | --- |
-//! | `matrix_to_f16(m)`, `matrix_to_f32(m)` | `OpFConvert` of sums to f16, and back |
-//! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of sums to a left operand |
+//! | `matrix_to_f16(m)`, `matrix_to_f32(m)` | `OpFConvert` of accumulators to f16, and back |
+//! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of accumulators to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, called with the row, the column, the element, and the other arguments; a matrix among these is replaced by its element |
-//! | `matrix_element(m, n)` | `OpCompositeExtract` of the element of a constant number that an invocation holds |
-//! | `tensor_NAME(.., row, column, rows, columns)` | in it, `coopLoad` and `coopStore` are `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of a part of a tensor that begins at `row` and `column`; the tensor has `rows` and `columns` without padding, and contains the part |
-//! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same for a part that may exceed the tensor: elements outside are loaded as zero and not stored |
+//! | `matrix_element(m, n)` | `OpCompositeExtract` of element `n`, a constant, of those that an invocation holds |
+//! | `tensor_NAME(.., row, column, rows, columns)` | in this function, `coopLoad` and `coopStore` become `OpCooperativeMatrixLoadTensorNV` and `..StoreTensorNV` of the tile at `row` and `column` of a tensor; the tensor has `rows` and `columns` without padding, and contains the whole tile |
+//! | `tensor_clamped_NAME(.., row, column, rows, columns)` | the same for a tile that may exceed the tensor: elements outside are loaded as zero and not stored |
 //! | `subgroup_uniform(condition)` | the condition, which is the same for all invocations of a subgroup |
 
 mod pieces;
@@ -31,15 +31,15 @@ const EXTENSION: &str = "SPV_NV_cooperative_matrix2";
 
 const TENSOR_EXTENSION: &str = "SPV_NV_tensor_addressing";
 
-/// Name prefix of functions for parts of tensors, and for parts that may end beyond the tensor.
+/// Name prefix of functions for tiles of tensors, and for tiles that may exceed the tensor.
 const TENSOR: &str = "tensor_";
 const CLAMPED: &str = "tensor_clamped_";
 
 /// Name prefix of functions for an operation on every element.
 const EACH: &str = "matrix_each_";
 
-/// Semantics of a subgroup barrier as naga writes it, which orders no memory in Vulkan, and of one that orders
-/// workgroup memory.
+/// Semantics of a subgroup barrier as written by naga, which does not order memory in Vulkan, and of a barrier that
+/// orders workgroup memory.
 const OF_NO_MEMORY: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::SUBGROUP_MEMORY).bits();
 const OF_WORKGROUP: u32 = MemorySemantics::ACQUIRE_RELEASE.union(MemorySemantics::WORKGROUP_MEMORY).bits();
 
@@ -76,7 +76,7 @@ impl ParsedKernel {
             if checked { naga::proc::BoundsCheckPolicy::Restrict } else { naga::proc::BoundsCheckPolicy::Unchecked };
         let options = spv::Options {
             lang_version: (1, 6),
-            // With debug names, by which functions are found.
+            // Functions are found by their debug names.
             flags: spv::WriterFlags::DEBUG,
             fake_missing_bindings: true,
             bounds_check_policies: naga::proc::BoundsCheckPolicies {
@@ -98,8 +98,7 @@ impl ParsedKernel {
     }
 }
 
-/// A module with calls replaced. With workgroup-scope matrices, their loads and stores of parts of tensors are
-/// replaced, too.
+/// Replaces the calls in a module and, for workgroup-scope matrices, their loads and stores of tensor tiles.
 fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     let words = Words::new(module).ok_or("naga wrote no SPIR-V")?;
     let named = functions(&words).filter(|(name, _)| name.starts_with(TENSOR));
@@ -135,7 +134,8 @@ enum Place {
     Function,
     /// In a removed function.
     LeftOut,
-    /// In a function for a part of a tensor, which may end beyond it, with its parameters so far.
+    /// In a function for a tile of a tensor, with the parameters seen so far. With `is_clamped`, the tile may exceed
+    /// the tensor.
     Tensor {
         is_clamped: bool,
         parameters: Vec<u32>,
@@ -150,7 +150,7 @@ struct Rewriter {
     semantics: Option<(u32, u32)>,
     /// Arrays without a stride.
     strideless: HashSet<u32>,
-    /// Functions for parts of tensors, and whether the parts may end beyond the tensor.
+    /// Functions for tiles of tensors, and whether the tiles may exceed the tensor.
     tensor_functions: HashMap<u32, bool>,
     tensors: Option<Tensors>,
     place: Place,
@@ -300,7 +300,7 @@ fn semantics(words: &Words) -> Option<(u32, u32)> {
     Some((constant(OF_NO_MEMORY)?, constant(OF_WORKGROUP)?))
 }
 
-/// Arrays in workgroup memory; naga gives them strides that Vulkan does not allow there.
+/// Arrays in workgroup memory. naga decorates them with strides, which Vulkan does not allow there.
 fn strideless(words: &Words) -> HashSet<u32> {
     let arrays = words.instructions().filter(|one| one.is(Op::TypeArray)).filter_map(|one| one.word(1));
     let mut arrays: HashSet<u32> = arrays.collect();

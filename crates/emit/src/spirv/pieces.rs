@@ -1,7 +1,7 @@
-//! Tensor buffers as arrays of 16-byte pieces, which hardware moves at once.
+//! Declares tensor buffers as arrays of 16-byte vectors, which hardware loads and stores at once.
 //!
-//! In WGSL the element type of a matrix comes from the buffer that it is loaded from. In SPIR-V it does not, and a
-//! driver moves parts of a tensor faster if their alignment to 16 bytes is known.
+//! In WGSL, a matrix has the element type of the buffer that it is loaded from. SPIR-V does not require that, and
+//! drivers load and store tiles of a tensor faster if they know the alignment to 16 bytes.
 
 use super::words::{Instruction, Words, push};
 use spirv::{Decoration, Op, StorageClass};
@@ -10,19 +10,19 @@ use std::collections::{HashMap, HashSet};
 /// Bytes of a piece, a vector of four integers.
 const PIECE: u32 = 16;
 
-/// The new types of tensors, and the variables and pointers that have them.
+/// The new types of tensor buffers, and the variables and pointers with these types.
 pub(super) struct Pieces {
     piece: u32,
     array: u32,
     block: u32,
-    /// Pointers to a block, to its array, and to a piece of that.
+    /// Types of pointers to a block, to its array, and to a vector in the array.
     pointers: [u32; 3],
-    /// Variables that are only used as tensors, and pointers into them.
+    /// The new types of variables that are only used as tensors, and of pointers into them.
     retyped: HashMap<u32, u32>,
 }
 
 impl Pieces {
-    /// `integer` is the integer type, `functions` are those for parts of tensors.
+    /// `integer` is the integer type, `functions` are the functions for tiles of tensors.
     pub fn new(module: &Words, integer: u32, functions: &HashMap<u32, bool>, mut id: impl FnMut() -> u32) -> Self {
         let vector = module.instructions().find_map(|instruction| match *instruction.words() {
             [_, id, component, 4] if instruction.is(Op::TypeVector) && component == integer => Some(id),
@@ -33,14 +33,14 @@ impl Pieces {
         Self { piece, array, block, pointers, retyped: retyped(module, functions, pointers) }
     }
 
-    /// Before all types.
+    /// Writes decorations, before all types.
     pub fn decorate(&self, result: &mut Vec<u32>) {
         push(result, Op::Decorate, &[self.array, Decoration::ArrayStride as u32, PIECE]);
         push(result, Op::Decorate, &[self.block, Decoration::Block as u32]);
         push(result, Op::MemberDecorate, &[self.block, 0, Decoration::Offset as u32, 0]);
     }
 
-    /// Types, after the integer type is declared.
+    /// Writes types, after the integer type is declared.
     pub fn declare(&self, result: &mut Vec<u32>, integer: u32) {
         push(result, Op::TypeVector, &[self.piece, integer, 4]);
         push(result, Op::TypeRuntimeArray, &[self.array, self.piece]);
@@ -50,7 +50,7 @@ impl Pieces {
         }
     }
 
-    /// Writes the replacement of an instruction, if there is one.
+    /// Writes the replacement of an instruction. Returns false if there is none.
     pub fn take(&self, result: &mut Vec<u32>, instruction: Instruction) -> bool {
         if instruction.is(Op::TypeVector) && instruction.word(1) == Some(self.piece) {
             return true;
@@ -67,7 +67,8 @@ impl Pieces {
     }
 }
 
-/// Variables that only functions for parts of tensors use, and the pointers into them there, with their new types.
+/// Variables that only functions for tiles of tensors use, and the pointers into them in these functions, with their
+/// new types.
 fn retyped(module: &Words, functions: &HashMap<u32, bool>, [block, array, piece]: [u32; 3]) -> HashMap<u32, u32> {
     let (mut inside, mut chains, mut variables) = (false, vec![], HashSet::new());
     for instruction in module.instructions() {

@@ -1,4 +1,4 @@
-//! Workgroup-scope matrices, loaded and stored as parts of tensors.
+//! Workgroup-scope matrices, loaded and stored as tiles of tensors.
 
 use super::pieces::Pieces;
 use super::words::{Instruction, Words, push};
@@ -16,7 +16,7 @@ pub(super) struct Tensors {
     integer: u32,
     /// Ids of integer constants, by value.
     words: HashMap<u32, u32>,
-    /// Tensor layouts for parts within the tensor, and for others.
+    /// Tensor layouts for tiles within the tensor, and for tiles that may exceed it.
     layouts: [u32; 2],
     transposed: u32,
     false_: u32,
@@ -25,8 +25,8 @@ pub(super) struct Tensors {
     next: u32,
 }
 
-/// The last parameters of a function for a part of a tensor: its start, and the size of the tensor, beyond which it may
-/// end.
+/// The last parameters of a function for a tile of a tensor: the start of the tile and the size of the tensor. With
+/// `is_clamped`, the tile may exceed the tensor.
 #[derive(Clone, Copy)]
 pub(super) struct Part {
     row: u32,
@@ -46,7 +46,7 @@ impl Part {
 }
 
 impl Tensors {
-    /// `functions` are those for parts of tensors.
+    /// `functions` are the functions for tiles of tensors.
     pub fn new(module: &Words, tile: [u32; 3], functions: &HashMap<u32, bool>) -> Result<Self, String> {
         let mut next = module.header().get(3).copied().ok_or("a module without a header")?;
         let mut id = || {
@@ -75,7 +75,7 @@ impl Tensors {
         Ok(Self { tile, known, uses, integer, words, layouts, transposed, false_, boolean, pieces, next })
     }
 
-    /// The bound of ids.
+    /// The exclusive upper bound of ids.
     pub fn bound(&self) -> u32 {
         self.next
     }
@@ -98,7 +98,7 @@ impl Tensors {
         }
     }
 
-    /// Integer constants and types, after their type is declared.
+    /// Writes integer constants and the types based on integers, after the integer type is declared.
     pub fn declare_of_integers(&self, result: &mut Vec<u32>) {
         self.pieces.declare(result, self.integer);
         let mut words: Vec<_> = self.words.iter().collect();
@@ -110,17 +110,18 @@ impl Tensors {
         instruction.is(Op::TypeInt) && instruction.word(1) == Some(self.integer)
     }
 
-    /// Before all types.
+    /// Writes decorations, before all types.
     pub fn decorate(&self, result: &mut Vec<u32>) {
         self.pieces.decorate(result);
     }
 
-    /// Writes the replacement of an instruction that determines the position of a tensor, if it is one.
+    /// Writes the replacement of an instruction that declares or points into a tensor buffer. Returns false for other
+    /// instructions.
     pub fn take(&self, result: &mut Vec<u32>, instruction: Instruction) -> bool {
         self.pieces.take(result, instruction)
     }
 
-    /// Types, before the first function.
+    /// Writes types, before the first function.
     pub fn declare_types(&self, result: &mut Vec<u32>) {
         for (layout, clamp) in self.layouts.into_iter().zip([TensorClampMode::Undefined, TensorClampMode::Constant]) {
             push(result, Op::TypeTensorLayoutNV, &[layout, self.word(2), self.word(clamp as u32)]);
@@ -130,7 +131,7 @@ impl Tensors {
         push(result, Op::TypeTensorViewNV, &[self.transposed, self.word(2), self.false_, order[0], order[1]]);
     }
 
-    /// The workgroup-scope type in place of a matrix type.
+    /// Writes the workgroup-scope type that replaces a matrix type.
     pub fn declare_matrix(&self, result: &mut Vec<u32>, instruction: Instruction) -> Result<(), String> {
         let &[_, id, component, _, _, _, role] = instruction.words() else {
             return Err("a matrix without a use".to_owned());
@@ -141,7 +142,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// The layout of a part of a tensor with this number of rows and columns.
+    /// Writes the layout of a tile of a tensor with this number of rows and columns. Returns its id.
     fn slice(&mut self, result: &mut Vec<u32>, part: Part, pitch: u32, (rows, columns): (u32, u32)) -> u32 {
         let ty = self.layouts[usize::from(part.is_clamped)];
         let [created, sized, strided, sliced] = [(); 4].map(|()| self.id());
@@ -153,7 +154,7 @@ impl Tensors {
         sliced
     }
 
-    /// The load in place of a matrix load.
+    /// Writes the tensor load that replaces a matrix load.
     pub fn load(&mut self, result: &mut Vec<u32>, load: Instruction, part: Part) -> Result<(), String> {
         let &[_, ty, id, pointer, layout, pitch] = load.words() else {
             return Err("a load without a pitch".to_owned());
@@ -176,7 +177,7 @@ impl Tensors {
         Ok(())
     }
 
-    /// The store in place of a store of an accumulator matrix.
+    /// Writes the tensor store that replaces the store of an accumulator matrix.
     pub fn store(&mut self, result: &mut Vec<u32>, store: Instruction, part: Part) -> Result<(), String> {
         let &[_, pointer, matrix, _, pitch] = store.words() else { return Err("a store without a pitch".to_owned()) };
         let extents = self.extents(CooperativeMatrixUse::MatrixAccumulatorKHR);

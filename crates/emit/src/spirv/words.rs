@@ -1,4 +1,4 @@
-//! Words of SPIR-V: a header of five, then instructions, whose first word holds their length and opcode.
+//! Words of SPIR-V: a header of five words, then instructions, whose first word holds their length and opcode.
 
 use spirv::Op;
 
