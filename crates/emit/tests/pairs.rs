@@ -1,4 +1,4 @@
-//! What is emitted for the gradients of keys and values together.
+//! The kernel for the gradients of keys and values together.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_emit::{candidates, emit, emit_with_windows};
@@ -54,7 +54,7 @@ fn gradients_in_f16_take_cooperative_matrices() {
         let emitted = |tuning: &Tuning| emit_with_windows(&kernel, &target, tuning, &windows).unwrap();
         let suited = emitted(&Tuning::default()).kernel.wgsl;
         assert!(suited.contains("coopMultiplyAdd"), "{min} to {max}");
-        // What products and sums read of the others is staged once.
+        // The rows that dot products and sums both read are staged once.
         assert_eq!(suited.matches("fn other").count(), 2, "{min} to {max}");
         for tuning in candidates(&Tuning { matrices: Some(true), ..Tuning::default() }, &kernel, &target) {
             let spirv = emitted(&tuning).spirv(&target, true);

@@ -12,16 +12,16 @@ use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, 
 pub enum Mask {
     None,
     Causal,
-    /// Causal over the history, targets see themselves only, a prefix sees everything.
+    /// The history is causal, targets attend to the history and themselves, and a prefix attends to the whole history.
     Targets,
-    /// Keys at most ten behind.
+    /// Keys at most ten positions before the row.
     Window,
-    /// Keys from a start to an end that each row loads.
+    /// A range of keys whose start and end each row loads.
     Intervals,
-    /// Rows that a boolean input admits.
+    /// Rows that a bool input includes.
     Rows,
     Nothing,
-    /// Any expression of the positions, the length and a row's own number.
+    /// A random expression of the positions, the length and an integer per row.
     Random(u64),
 }
 
@@ -135,7 +135,7 @@ fn random_mask(b: &mut Build, mut ints: Vec<ExprId>, mut seed: u64) -> ExprId {
     truths[truths.len() - 1]
 }
 
-/// What a value is weighed with: the score of a pair or its share in the softmax of a row, 0 where a mask excludes the pair.
+/// The weight of a value: the score of a pair, or its softmax over the row; 0 if the mask excludes the pair.
 fn weight(
     b: &mut Build,
     softmax: bool,
@@ -162,7 +162,7 @@ fn weight(
     masked(b, share, 0.0)
 }
 
-/// The kernel, with data for `lengths` rows and as many keys or `key_lengths`.
+/// The kernel, with data for samples with `lengths` rows and `key_lengths` keys; as many keys as rows if `None`.
 pub fn kernel(
     case: &AttentionCase,
     lengths: &[i64],
@@ -198,7 +198,7 @@ pub fn kernel(
     let most = b.body.dag.int(199);
     let gap = b.bin(Min, gap, most);
     let bias = b.load(bias, &[h, gap]);
-    // Scores of f16 factors, later ones far larger than earlier ones.
+    // With f16 operands, the scores of later keys are far larger than those of earlier keys.
     let scale = b.float(if case.softmax && case.dtype == DType::F16 { 3.0 } else { 0.2 });
     let scaled = b.bin(Mul, dot, scale);
     let biased = b.bin(Add, scaled, bias);
@@ -255,7 +255,7 @@ fn masks_over_odd_lengths() {
                 let case = AttentionCase { mask, heads: 2, qk: 25, v: 12, dtype: DType::F32, softmax };
                 let (kernel, data, symbols) = kernel(&case, &lengths, None);
                 if softmax && mask != Mask::None {
-                    // Rows without keys have no softmax in plain loops.
+                    // The plain loops define no softmax of a row without keys.
                     if !matches!(mask, Mask::Causal | Mask::Window | Mask::Targets) {
                         continue;
                     }
@@ -273,7 +273,7 @@ fn widths_of_heads() {
     for (qk, v, dtype) in widths {
         let case = AttentionCase { mask: Mask::Causal, heads: 3, qk, v, dtype, softmax: false };
         let (kernel, data, symbols) = kernel(&case, &[40, 3], None);
-        // Of wide heads, shaders of more rows a thread take software drivers minutes.
+        // Software drivers compile shaders for wide heads with more rows per thread for minutes.
         let tile = (qk > 64).then_some(Tile::PairReduction(PairReductionTile { rows_per_thread: 1 }));
         let tuning = Tuning { tile, ..Tuning::default() };
         check_tuned(&format!("{qk} {v} {dtype}"), &kernel, &data, &symbols, &tuning);
@@ -317,7 +317,7 @@ fn cooperative_matrices_attend_over_f16() {
             let name = format!(
                 "{mask:?} {qk} {v} {lengths:?}, {each} x {groups} of {matrix}, subgroups of {min} to {max}, softmax {softmax}"
             );
-            // Software drivers have barriers of their own.
+            // Kernels for software drivers use other barriers.
             let software = device().is_some_and(|device| device.software);
             let subgroup_size = SubgroupSizes { min, max };
             let target = Target { software, subgroup_size, ..with_matrices(matrix, max) };

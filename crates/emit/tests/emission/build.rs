@@ -1,4 +1,4 @@
-//! Kernels and data by hand.
+//! Builds kernels and data by hand.
 
 use crate::tensor::Tensor;
 use rewire_graph::pointwise::{BinaryOp, ExprId};
@@ -21,7 +21,7 @@ impl Build {
         (self.body.operands.len() - 1) as u16
     }
 
-    /// An operand that shares its buffer with the others of its type.
+    /// An operand that shares its buffer with other pooled operands of its type.
     pub fn pooled(&mut self, dtype: DType, shape: Vec<Dim>) -> u16 {
         self.body.operands.push(Operand { dtype, shape, space: MemorySpace::Pooled });
         (self.body.operands.len() - 1) as u16
@@ -80,7 +80,7 @@ pub fn indices(dtype: DType, shape: &[usize], below: i64, seed: u64) -> Tensor {
     tensor
 }
 
-/// A value combined over an axis.
+/// A reduction of a value over an axis.
 pub fn combined(op: ReduceOp, axis: u8, value: ExprId) -> Accumulation {
     Accumulation { op, axis, factors: vec![value], dtype: DType::F32 }
 }
@@ -90,7 +90,7 @@ pub fn contracted(axis: u8, left: ExprId, right: ExprId) -> Accumulation {
     Accumulation { op: ReduceOp::Sum, axis, factors: vec![left, right], dtype: DType::F32 }
 }
 
-/// Outputs that each have a tensor of their own.
+/// Outputs that are stored to separate tensors.
 pub fn own(mut outputs: Vec<Output>) -> Vec<Output> {
     (0..).zip(&mut outputs).for_each(|(n, output)| output.target = n);
     outputs

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use wgpu::util::DeviceExt;
 
-/// Of the shaders of a test, those that run: the first so many, and then one in so many.
+/// The shaders of a test that run: the first `FIRST`, then every `EACH`th.
 const FIRST: usize = 3;
 const EACH: usize = 6;
 
@@ -17,16 +17,16 @@ pub struct Device {
     device: wgpu::Device,
     queue: wgpu::Queue,
     pub f16: bool,
-    /// It computes on the CPU.
+    /// True for a CPU device.
     pub software: bool,
-    /// Size of its cooperative matrices, and of its subgroups; none are 0.
+    /// Size of its cooperative matrices, and of its subgroups; 0 if there are none.
     pub matrices: (u32, u32),
-    /// By source; `None` of those that do not run.
+    /// Pipelines by WGSL source; `None` for shaders that do not run.
     pipelines: RefCell<HashMap<String, Option<wgpu::ComputePipeline>>>,
 }
 
 thread_local! {
-    // Never dropped, which is not possible while a thread ends.
+    // Never dropped, since a device cannot be dropped while its thread ends.
     static DEVICE: Option<&'static Device> = {
         let device = pollster::block_on(open());
         match &device {
@@ -37,8 +37,8 @@ thread_local! {
     };
 }
 
-/// A device of the adapter of this machine, if it has one; without one, kernels are emitted and not run. Threads do not
-/// share devices, because software drivers compile on one thread of each.
+/// A device of the default adapter; `None` if there is no adapter, and kernels are then emitted but not run. Each
+/// thread has a separate device, because software drivers compile on one thread per device.
 pub fn device() -> Option<&'static Device> {
     DEVICE.with(|device| *device)
 }
@@ -56,7 +56,7 @@ async fn open() -> Result<Device, String> {
     let request = wgpu::DeviceDescriptor {
         required_features: adapter.features() & wanted,
         required_limits: adapter.limits(),
-        // SAFETY: the one experimental feature is that of cooperative matrices, which the tests are to prove.
+        // SAFETY: the only experimental feature is cooperative matrices, which these tests check.
         experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
         ..Default::default()
     };
@@ -87,14 +87,14 @@ fn tiles(list: &TileList, operands: &[Tensor], symbols: &HashMap<Symbol, i64>) -
     tiles.into_iter().flat_map(|t| [t.0, t.1]).collect()
 }
 
-/// True if the shader of a number in a test runs. All do where `REWIRE_TEST_ALL` is set: software drivers compile a shader for
-/// far longer than it runs.
+/// True if shader `number` of a test runs. All run if `REWIRE_TEST_ALL` is set. Software drivers take far longer to
+/// compile a shader than to run it.
 fn is_run(number: usize) -> bool {
     number < FIRST || number.is_multiple_of(EACH) || std::env::var_os("REWIRE_TEST_ALL").is_some()
 }
 
 impl Device {
-    /// What a kernel computes; `None` if its shader is not among those that run.
+    /// Runs a kernel and returns its results; `None` if its shader is skipped.
     pub fn run(
         &self,
         kernel: &Computation,
@@ -225,7 +225,7 @@ impl Device {
             let mut pass = encoder.begin_compute_pass(&Default::default());
             pass.set_pipeline(pipeline);
             pass.set_bind_group(0, &group, &[]);
-            // SegmentedSum as a runtime would, with workgroups beyond the last.
+            // Folds the grid as a runtime would, with workgroups beyond the last.
             let x = workgroups.div_ceil(3);
             pass.dispatch_workgroups(x, workgroups.div_ceil(x), 1);
         }

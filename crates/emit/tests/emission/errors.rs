@@ -1,4 +1,4 @@
-//! Errors of kernels that cannot be emitted have the reason.
+//! Kernels that cannot be emitted return errors with the reason.
 
 use crate::build::{Build, output, own};
 use crate::{attention, matmul};

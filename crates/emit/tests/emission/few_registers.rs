@@ -1,4 +1,4 @@
-//! Kernels for GPUs on which an invocation has few registers.
+//! Kernels for GPUs with few registers per invocation.
 
 use crate::build::sym;
 use crate::matmul::dense;

@@ -1,4 +1,4 @@
-//! Rows of tables that ids name, one by one and combined by sample: every tiling computes the same bits.
+//! Table lookups by ids, as single rows and pooled by sample: results are identical to the bit for all tiles.
 
 use crate::build::{Build, combined, indices, noise, output, own, sym};
 use crate::device::device;
@@ -13,7 +13,7 @@ use rewire_graph_rewrite::plan::{Axis, Computation, Extent, Nest, ReduceOp};
 use std::collections::HashMap;
 
 const HEIGHT: usize = 37;
-/// Widths of rows with the types of table and result.
+/// Widths of rows, with the dtypes of the table and the result.
 const ROWS: [(usize, DType, DType); 7] = [
     (25, DType::F32, DType::F32),
     (260, DType::F32, DType::F16),
@@ -24,7 +24,7 @@ const ROWS: [(usize, DType, DType); 7] = [
     (132, DType::Rows4, DType::F16),
 ];
 
-/// Rows of a table doubled, one for each id.
+/// Looked-up rows of a table, doubled.
 fn rows(width: usize, table: DType, result: DType) -> Computation {
     let mut b = Build::default();
     let shape: Vec<Dim> = vec![sym(0), width.into()];
@@ -39,7 +39,7 @@ fn rows(width: usize, table: DType, result: DType) -> Computation {
     Computation::of(Nest::map(b.body, shape, own(outputs))).unwrap()
 }
 
-/// Sums, and maxima or 0, of the rows that the ids of each sample name.
+/// Sums and maxima, at least 0, of the rows that the ids of each sample look up.
 fn bags(width: usize, table: DType, result: DType) -> Computation {
     let mut b = Build::default();
     let shape: Vec<Dim> = vec![sym(0), width.into()];
@@ -62,7 +62,7 @@ fn bags(width: usize, table: DType, result: DType) -> Computation {
     Computation::of(Nest { body: b.body, axes, accumulations, outputs: own(outputs.to_vec()) }).unwrap()
 }
 
-/// Holds a kernel with each tuning to the reference, and to the bits of the first.
+/// Checks a kernel with each tuning against the reference, and that results are identical to the bit.
 fn hold(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, i64)], tunings: &[&str]) {
     let known: HashMap<Symbol, i64> = symbols.iter().map(|&(symbol, size)| (Symbol(symbol), size)).collect();
     let (mut shaders, mut first) = (vec![], None);
@@ -116,7 +116,7 @@ fn rows_of_samples() {
     }
 }
 
-/// What suits a run of so many samples.
+/// The suited tuning for a run of `samples` samples.
 fn suited(kernel: &Computation, target: &Target, samples: u64) -> Tuning {
     rewire_emit::suited(Tuning::default(), kernel, target, |dim| {
         Some(dim.as_const().map_or(samples, |width| width as u64))

@@ -1,4 +1,4 @@
-//! WgslValue kernels, executed on a Vulkan adapter and compared with plain loops.
+//! Emitted kernels, run on a Vulkan adapter and compared with plain loops.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 
 mod attention;
@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use tensor::Tensor;
 
-/// Emits `kernel` for all targets, runs some where there is an adapter, and compares with plain loops.
+/// Emits `kernel` for all targets, runs some of the shaders if there is an adapter, and compares with plain loops.
 fn check(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &[(u32, i64)]) {
     check_tuned(name, kernel, operands, symbols, &Tuning::default());
 }
@@ -40,14 +40,14 @@ fn check_tuned(name: &str, kernel: &Computation, operands: &[Tensor], symbols: &
     }
 }
 
-/// A target with cooperative matrices of a size.
+/// A target with cooperative matrices of this size.
 fn with_matrices(matrix: u32, subgroup_size: u32) -> Target {
     let subgroup_size = SubgroupSizes::fixed(subgroup_size);
     let (registers, workgroup_bytes) = (255, 32 << 10);
     Target { f16: true, subgroups: true, subgroup_size, matrix, registers, workgroup_bytes, ..Target::BASELINE }
 }
 
-/// Emits for `target`, and runs some where the adapter has what it has.
+/// Emits for `target`, and runs some of the shaders if the adapter has the same capabilities.
 fn check_on(
     name: &str,
     kernel: &Computation,
@@ -115,7 +115,8 @@ fn the_hash_of_kernels_covers_what_they_are_emitted_from() {
             let count = if rest.starts_with('{') { usize::MAX } else { 1 };
             for used in names.split(',').take(count) {
                 let used = used.trim().split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
-                // What lowering makes of a graph is a part of every key, errors are of no kernel, and `bound!` is of schedules.
+                // The lowered computation is part of every key, errors are not part of a kernel, and `bound!` belongs
+                // to schedules.
                 let is_covered = modules.contains(&used) || ["lower", "optimize", "error", "bound"].contains(&used);
                 assert!(is_covered, "`{folder}` uses `{used}`, which the hash leaves out");
             }

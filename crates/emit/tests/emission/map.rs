@@ -18,7 +18,7 @@ fn shapes() -> Vec<(Dim, Dim, usize, usize)> {
     all
 }
 
-/// SiLU of a sum with a row, stored as `dtype`, and the sum itself transposed.
+/// SiLU of a matrix plus a row, stored as `dtype`, and the transposed sum.
 pub fn biased(rows: &Dim, width: &Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let x = b.operand(dtype, vec![rows.clone(), width.clone()]);
@@ -65,7 +65,7 @@ fn an_embedding_whose_ids_are_padded_with_junk() {
     }
 }
 
-/// An entry of a table by the greatest of many bounds that a value reaches.
+/// Bucketizes a value, and looks up the entry of its bucket in a table.
 fn bucketed(bounds: usize, width: usize) -> Computation {
     let mut b = Build::default();
     let n = sym(0);
@@ -97,7 +97,7 @@ fn long_chains_of_choices_nest_few_branches() {
     }
 }
 
-/// Two tensors side by side, as a whole and in parts.
+/// A concatenation of two tensors along columns, as one output and as one output per tensor.
 pub fn concatenation(left: usize, right: usize) -> Computation {
     let mut b = Build::default();
     let n = sym(0);
@@ -187,7 +187,7 @@ fn arithmetic_of_long_integers() {
     }
 }
 
-/// The sum of all functions and conversions of floats, and of literals that are not numbers.
+/// The sum of all functions and conversions of floats, with NaN and infinite literals.
 pub fn functions_of_floats(width: usize) -> Computation {
     use BinaryOp::{Add, Div, Eq, Max, Min, Mod, Mul, Ne, Pow, Sub};
     use UnaryOp::*;

@@ -1,4 +1,4 @@
-//! Random expressions: every one emits a valid shader, and those of integers compute what loops compute.
+//! Random expressions: each emits a valid shader, and integer expressions have the same results as plain loops.
 
 use crate::build::{Build, combined, noise, output, own, sym};
 use crate::check;
@@ -13,7 +13,7 @@ use std::collections::HashSet;
 const STORED: [DType; 7] = [DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::U32, DType::Bool];
 const ROWS: usize = 5;
 
-/// What the next expression is made of: a choice and three operands, modulo how many there are.
+/// The choice of the next expression: an operator and three operands, modulo their numbers.
 type Choices = (u8, u8, u8, u8);
 
 struct Program {
@@ -101,7 +101,7 @@ impl Program {
         self.nodes.push(new);
     }
 
-    /// A load whose column is within the width whatever the expression is.
+    /// A load at a computed column, modulo the width.
     fn gather(&mut self, width: &Dim, a: u8, b: u8) -> ExprId {
         let extent = match width.as_const() {
             Some(n) => self.b.body.dag.int(n as i64),
@@ -146,7 +146,7 @@ fn kernel(steps: &[Choices], width: &Dim, floats: bool, reduce: bool) -> Computa
     Computation::of(Nest { body: program.b.body, axes: Axis::points(shape), accumulations, outputs }).unwrap()
 }
 
-/// Tensors that a kernel reads and writes.
+/// Number of tensors that a kernel reads and writes.
 fn buffers(kernel: &Computation) -> usize {
     let (dag, roots) = (&kernel.body().dag, kernel.nest().map(Nest::roots).unwrap_or_default());
     let read = dag.reachable(&roots).into_iter().filter_map(|id| match dag.expr(id) {
@@ -182,7 +182,7 @@ proptest! {
     fn random_integers_are_what_loops_compute(steps in steps(), width in 1usize..10, symbolic: bool) {
         let dim = if symbolic { sym(0) } else { width.into() };
         let kernel = kernel(&steps, &dim, false, false);
-        // The device has the buffers of the baseline.
+        // The kernel must fit in the storage buffers of the baseline.
         prop_assume!(buffers(&kernel) <= Target::BASELINE.storage_buffers as usize);
         let mut data: Vec<_> = STORED.iter().map(|&dtype| noise(dtype, &[ROWS, width], 5)).collect();
         for (n, value) in data[3].data.iter_mut().enumerate() {

@@ -6,7 +6,7 @@ use rewire_graph_rewrite::plan::{Axis, Computation, Nest, ReduceOp};
 
 const WIDTHS: [usize; 14] = [1, 2, 3, 4, 5, 8, 25, 50, 64, 100, 130, 512, 1000, 5000];
 
-/// Rows normalised and scaled; their means in f16 and scales.
+/// Normalised and scaled rows, their means in f16, and their scales.
 pub fn layer_norm(w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let n = sym(0);

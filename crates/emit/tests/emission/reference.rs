@@ -1,4 +1,4 @@
-//! Kernels as plain loops.
+//! Evaluates kernels as plain loops.
 
 use crate::tensor::{NEVER, Tensor, extent};
 use rewire_graph::pointwise::{ExprId, Point};
@@ -7,9 +7,9 @@ use rewire_graph_rewrite::plan::{Extent, Nest, Output, ReduceOp};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// What is evaluated once for all points that agree in the coordinates it depends on.
+/// Caches an expression: it is evaluated once per combination of the coordinates that it depends on.
 struct Memo {
-    /// By axis; 0 for those that it does not depend on.
+    /// By axis; 0 for axes that it does not depend on.
     strides: Vec<usize>,
     known: RefCell<Vec<Option<Number>>>,
 }
@@ -37,9 +37,9 @@ impl Memo {
     }
 }
 
-/// What is known of an accumulation.
+/// The caches of an accumulation.
 struct Sum {
-    /// The coordinates that it depends on, a bit each.
+    /// The coordinates that it depends on, as a bit mask.
     free: u32,
     result: Memo,
     factors: Vec<Memo>,
@@ -68,7 +68,7 @@ impl<'a> Reference<'a> {
         reference
     }
 
-    /// The coordinates that an expression depends on, through what is accumulated too.
+    /// The coordinates that an expression depends on, directly or through accumulations.
     fn free(&self, id: ExprId) -> u32 {
         let values = self.nest.body.dag.values(id);
         let through = self.sums.iter().enumerate().filter(|(n, _)| values >> n & 1 == 1);
@@ -96,7 +96,7 @@ impl<'a> Reference<'a> {
         })
     }
 
-    /// The extent of an axis in any sample.
+    /// The largest extent of an axis in any sample.
     fn longest(&self, axis: usize) -> usize {
         let samples = match &self.nest.axes[axis].extent {
             Extent::Dense(_) => 1,
@@ -130,7 +130,7 @@ impl<'a> Reference<'a> {
         target.data[at] = self.eval(output.value, coords);
     }
 
-    /// Calls `f` at every point of the axes of results from `axis` on.
+    /// Calls `f` at every point of the result axes from `axis` on.
     fn each(&self, axis: usize, coords: &mut [i64], f: &mut impl FnMut(&[i64])) {
         if axis == self.nest.rank() {
             return f(coords);
@@ -185,7 +185,7 @@ impl Point for At<'_> {
     }
 }
 
-/// One output for each tensor that is written.
+/// One output per written tensor.
 pub fn targets(outputs: &[Output]) -> Vec<&Output> {
     let mut outputs: Vec<&Output> = outputs.iter().collect();
     outputs.sort_by_key(|output| output.target);

@@ -7,7 +7,7 @@ use rewire_graph_rewrite::plan::{Axis, Computation, Extent, Nest, Output, Reduce
 
 const WIDTHS: [usize; 8] = [1, 3, 4, 25, 50, 64, 130, 1000];
 
-/// The rows of samples, in two parts, combined in two ways; of the sums some columns in f16.
+/// The sum and the maximum, at least 0, over the rows `[2, w]` of each sample, and some columns of the sum in f16.
 pub fn by_sample(w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let (samples, parts) = (sym(0), Dim::from(2));
@@ -61,7 +61,7 @@ fn the_rows_of_samples() {
     }
 }
 
-/// Rows summed by an index, doubled.
+/// Rows summed by index, doubled.
 pub fn by_index(results: Dim, w: Dim, dtype: DType) -> Computation {
     let mut b = Build::default();
     let rows = sym(0);
@@ -90,7 +90,7 @@ fn rows_by_index() {
         {
             let (w, dtype) = if symbolic { (width.into(), DType::F16) } else { (sym(2), DType::F32) };
             let kernel = by_index(if symbolic { sym(1) } else { results.into() }, w, dtype);
-            // Some rows count for no result.
+            // Some rows have an index beyond the results.
             let data = [noise(dtype, &[rows, width], 1), indices(DType::I32, &[rows], results as i64 + 2, 2)];
             let symbols = [(0, rows as i64), (1, results as i64), (2, width as i64)];
             check(&format!("{rows} of {width} to {results}"), &kernel, &data, &symbols);
@@ -98,7 +98,7 @@ fn rows_by_index() {
     }
 }
 
-/// The products of the rows of two tensors, summed by sample.
+/// Outer products of the rows of two tensors, summed by sample.
 pub fn products(k: usize, w: usize, dtype: DType) -> Computation {
     let mut b = Build::default();
     let (samples, k, w) = (sym(0), Dim::from(k), Dim::from(w));

@@ -1,4 +1,4 @@
-//! What is emitted, and that every backend of naga takes it.
+//! Snapshots of emitted shaders. Every backend of naga must accept them.
 
 use crate::attention::{self, AttentionCase, Mask};
 use crate::build::sym;
@@ -33,7 +33,7 @@ fn samples() -> Vec<(&'static str, Computation)> {
     ]
 }
 
-/// Kernels that every backend takes.
+/// Kernels that every backend must accept.
 fn taken() -> Vec<(&'static str, Computation)> {
     let functions = [64, 3].map(|width| ("map_functions_of_floats", map::functions_of_floats(width)));
     samples().into_iter().chain(functions).collect()
@@ -79,7 +79,7 @@ fn every_backend_takes_the_shaders() {
     }
 }
 
-/// Browsers reject them, naga does not.
+/// Browsers reject reserved words as names; naga does not.
 #[test]
 fn no_name_is_a_reserved_word() {
     const RESERVED: &str = "abstract active asm auto await cast class common compile crate demote do enum explicit \

@@ -1,4 +1,4 @@
-//! Kernels that devices take as SPIR-V: what stands in it, and that it is valid.
+//! Kernels that devices accept only as SPIR-V: their instructions, and their validity.
 
 use crate::attention::{self, AttentionCase, Mask};
 use crate::{matmul, with_matrices};
@@ -29,7 +29,7 @@ fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> ParsedKe
     emit_with_windows(computation, target, tuning, &BindingChunks::of_constants(computation, target)).unwrap()
 }
 
-/// How often each instruction stands in words.
+/// The number of occurrences of an instruction in a module.
 fn count(words: &[u32], op: u32) -> usize {
     let (mut at, mut count) = (5, 0);
     while at < words.len() {
@@ -40,7 +40,7 @@ fn count(words: &[u32], op: u32) -> usize {
     count
 }
 
-/// Runs `spirv-val` if `REWIRE_TEST_SPIRV_VAL` has its command.
+/// Validates a module with the command in `REWIRE_TEST_SPIRV_VAL` (`spirv-val`), if set.
 fn validate(name: &str, words: &[u32]) {
     let Ok(call) = std::env::var("REWIRE_TEST_SPIRV_VAL") else {
         eprintln!("{name}: not validated, REWIRE_TEST_SPIRV_VAL is not set to the command of spirv-val");
@@ -92,7 +92,7 @@ fn products_of_tensors_load_them_as_they_lie() {
         let emitted = emit(&kernel, &target, &tuning);
         assert_eq!(emitted.kernel.extension, Some(Extension::Workgroup { tile: [128, columns, depth] }), "{name}");
         let words = emitted.spirv(&target, false).unwrap();
-        // Whole parts, and those that may end beyond the tensors.
+        // Instructions for tiles within the tensors, and for tiles that may exceed them.
         assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [4, 2, 0], "{name}");
         validate(&name, &words);
     }
@@ -113,7 +113,7 @@ fn residuals_are_matrices_as_results_are() {
     validate("a bias and a residual", &words);
 }
 
-/// Columns of a product that are tensors of their own, the second by heads.
+/// A matmul whose columns are stored to two tensors, the second with an axis of heads.
 fn columns_of_two(columns: [usize; 2]) -> Computation {
     let mut nest = nest(matmul::stored([256, columns[0] + columns[1]], DType::F16, false, DType::F32));
     let [Output { shape, index, value, .. }] = nest.outputs.clone().try_into().unwrap();
@@ -158,7 +158,7 @@ fn heads_in_another_order_are_no_tensor() {
     let [two, three] = [2, 3].map(|value| dag.int(value));
     let [twice, whole] = [dag.binary(BinaryOp::Mul, head, two), dag.binary(BinaryOp::Div, head, three)];
     let [swapped, rest] = [dag.binary(BinaryOp::Mod, twice, three), dag.binary(BinaryOp::Mul, whole, three)];
-    // 0, 2, 1 and 3: the first and the last are where they were.
+    // The order of heads is 0, 2, 1, 3: the first and the last keep their positions.
     nest.outputs[1].index[1] = dag.binary(BinaryOp::Add, swapped, rest);
     let kernel = Computation::of(nest).unwrap();
     let target = Target { workgroup_matrices: 256, multiprocessors: 132, ..with_elements(16, 32) };
@@ -218,7 +218,7 @@ fn tiles_follow_the_multiprocessors_that_would_be_idle() {
         panic!("{rows} rows take tiles of subgroups")
     };
     let [large, near] = [[128, 128, 32], [96, 256, 64]];
-    // 1,052, 1,088 and 2,048 large tiles, of which 264 run at once.
+    // The default tile gives 1,052, 1,088 and 2,048 workgroups, of which 264 run concurrently.
     for (rows, expected) in [(33_568, large), (34_816, near), (65_536, large)] {
         assert_eq!(tile(132, 1536, rows, None), expected, "{rows}");
     }

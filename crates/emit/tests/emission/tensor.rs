@@ -27,7 +27,7 @@ impl Tensor {
         self.data[at]
     }
 
-    /// The tensor in the memory of kernels, with junk or zeros between its rows.
+    /// The tensor in the memory layout of kernels, with junk or zeros as the padding of rows.
     pub fn padded_bytes(&self, junk: bool) -> Vec<u8> {
         let format = self.dtype.format();
         let mut bytes =
@@ -37,7 +37,7 @@ impl Tensor {
         bytes
     }
 
-    /// The tensor as its type rounds it.
+    /// The tensor rounded to its type.
     pub fn stored(self) -> Self {
         Self::of_host(self.dtype, self.host())
     }
@@ -62,7 +62,7 @@ impl Tensor {
         Self::of_host(dtype, HostTensor::from_bytes(dtype, shape, host).unwrap())
     }
 
-    /// The numbers of a host tensor; `U32` are the bits of `I32`.
+    /// The numbers of a host tensor; `U32` elements are reinterpreted as `I32`.
     fn of_host(dtype: DType, host: HostTensor) -> Self {
         let shape = host.shape().to_vec();
         let data = match dtype.is_float() {

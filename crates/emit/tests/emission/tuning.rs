@@ -1,4 +1,4 @@
-//! Tunings that are worth a measurement: they are emitted, and what a kernel computes does not depend on which is taken.
+//! Candidate tunings: all can be emitted, and results do not depend on the tuning.
 
 use crate::attention::{self, Mask};
 use crate::build::{noise, sym};
@@ -34,7 +34,7 @@ impl Sample {
         Self { name: name.into(), kernel, operands: operands.into(), symbols }
     }
 
-    /// Holds that candidates compute the same bits, and that there are some.
+    /// Checks that there are at least `least` candidates, with results that are identical to the bit.
     fn holds(&self, target: &Target, base: Tuning, least: usize) {
         let candidates = candidates(&base, &self.kernel, target);
         assert!(candidates.len() >= least, "{}: {candidates:?}", self.name);
@@ -59,7 +59,7 @@ pub fn bits(tensors: &[Tensor]) -> Vec<u64> {
     tensors.iter().flat_map(|tensor| tensor.data.iter().map(bits)).collect()
 }
 
-/// More memory and invocations than the baseline has.
+/// A target with more workgroup memory and invocations than the baseline.
 fn roomy() -> Target {
     Target { workgroup_bytes: 32 << 10, invocations: 1024, ..Target::BASELINE }
 }
@@ -156,7 +156,7 @@ fn cooperative_matrices_do_not_mix_with_multiply_adds() {
     }
 }
 
-/// Rows of the tiles that a kernel runs over in a run of `samples` and `rows`.
+/// Rows per tile of the suited tuning for a run with this number of samples and rows.
 fn tile(kernel: &Computation, target: &Target, samples: i64, rows: i64) -> u32 {
     let size = |dim: &Dim| dim.evaluate(|symbol| Some(if symbol == Symbol(0) { samples } else { rows }));
     let base = of_family(Tuning::default(), kernel, target);
@@ -173,15 +173,15 @@ fn attention_of_few_workgroups_takes_fewer_queries() {
     let (kernel, ..) = attention::kernel(&case, &[4], None);
     let many = tile(&kernel, &target, 8, 100_000);
     assert_eq!(tile(&kernel, &target, 1, 200), 32);
-    // 24 tiles of four heads are as many workgroups as it takes.
+    // 24 tiles of four heads are enough workgroups to occupy a GPU.
     assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
     assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
-    // Four matrices of keys and values of wide heads do not fit 32 KiB.
+    // Tiles of four key matrices, with their values, do not fit in 32 KiB for wide heads.
     let wide = attention::AttentionCase { qk: 128, v: 128, ..case };
     let roomy = Target { workgroup_bytes: 48 << 10, ..target.clone() };
     let (kernel, ..) = attention::kernel(&wide, &[4], None);
     assert_eq!([&target, &roomy].map(|target| tile(&kernel, target, 1, 200)), [64, 32]);
-    // Of multiply-adds, a thread takes one query in place of four.
+    // With multiply-adds, a thread computes one query instead of four.
     let singles = attention::AttentionCase { dtype: DType::F32, ..case };
     let (kernel, ..) = attention::kernel(&singles, &[4], None);
     let many = tile(&kernel, &target, 8, 100_000);
@@ -209,7 +209,8 @@ fn attention_of_short_samples_has_fewer_queries_a_subgroup() {
     assert_eq!(suited(&wide, &elements, 128, 128 * 50), of(64, 16), "many workgroups");
     let staged = Target { matrix_elements: false, ..elements.clone() };
     assert_eq!(suited(&wide, &staged, 32, 32 * 64), None, "subgroups share queries there");
-    // A softmax has twice as many queries a subgroup, and as many a workgroup where that has a matrix of them.
+    // By default, a softmax tile has two query matrices per subgroup. Suited tiles, with one, have the same sizes as
+    // without a softmax.
     let wide = attention::AttentionCase { softmax: true, ..wide };
     assert_eq!(suited(&wide, &elements, 32, 32 * 64), of(128, 32));
     assert_eq!(suited(&wide, &elements, 32, 32 * 65), None);
@@ -325,7 +326,7 @@ fn every_tile_of_a_workgroup_is_a_candidate() {
     let kernel = matmul::stored([512, 512], DType::F16, false, DType::F32);
     let candidates = candidates(&Tuning::default(), &kernel, &target);
     let of_workgroups = |tuning: &&Tuning| matches!(tuning.tile, Some(Tile::WorkgroupProduct(_)));
-    // The one that suits is the first candidate.
+    // The default tile is already the first candidate.
     assert_eq!(candidates.iter().filter(of_workgroups).count(), 3 * 2 * 3 * 2 - 1);
     assert!(candidates.iter().any(|tuning| matches!(tuning.tile, Some(Tile::SubgroupProduct(_)))));
 }

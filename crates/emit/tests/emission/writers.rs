@@ -1,4 +1,4 @@
-//! naga's writers for Metal and Direct3D 12.
+//! Shaders from naga's writers for Metal and Direct3D 12.
 
 use naga::back::{hlsl, msl};
 use naga::valid::ModuleInfo;

@@ -1,4 +1,4 @@
-//! What is added to a product.
+//! Matmuls with an addend, such as a residual.
 
 use super::matrix;
 use crate::build::{Build, contracted, noise, output, own, sym};
@@ -9,7 +9,7 @@ use rewire_graph::{DType, Dim, Scalar};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Computation;
 
-/// `[m, k] x [k, n]` of f16, with a tensor added to the result where there is a type for it.
+/// `[m, k] x [k, n]` of f16, plus a tensor of type `dtype`, if any.
 fn added(dtype: Option<DType>, [k, n]: [usize; 2]) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(k), Dim::from(n));
@@ -31,13 +31,15 @@ fn what_is_added_to_a_product_is_loaded_ahead() {
     let target = with_matrices(16, 32);
     let emitted = |dtype, sizes| emit(&added(dtype, sizes), &target, &Tuning::default()).unwrap().wgsl;
     assert!(!emitted(None, [48, 64]).contains("Ahead"), "there is nothing to load");
-    // The last stages of 64 steps leave registers to f16, and those of 50 none.
+    // With f16 and `k = 64`, the addend would be loaded during the last stages, into their registers. With `k = 50`
+    // there are too few.
     for (dtype, k) in [(DType::F32, 64), (DType::F16, 50)] {
         let wgsl = emitted(Some(dtype), [k, 64]);
         let finish = wgsl.split("fn finish(").nth(1).and_then(|text| text.split("\n}").next()).unwrap();
         assert!(finish.contains("loaded: Ahead") && finish.contains("loaded.v"), "{wgsl}");
         assert!(!finish.contains("load4_2") && !finish.contains("load_2"), "{wgsl}");
-        // Eight rounds are loaded before the results are there, each later one between the matrices of a round and its results.
+        // The addends of eight rounds are loaded before the results are computed, and each later one between staging a
+        // round and writing its results.
         let main = wgsl.split("fn main(").nth(1).unwrap();
         let rounds: Vec<&str> = main.split("coopStoreT(").skip(1).collect();
         let is_last = |round: &&str| !round.contains("ahead(");
@@ -64,7 +66,7 @@ fn f16_added_to_a_product_is_loaded_during_its_last_stages() {
     }
 }
 
-/// Products of few and of many rows.
+/// Checks matmuls with few and with many rows.
 fn check_added(dtype: DType, [k, n]: [usize; 2]) {
     let kernel = added(Some(dtype), [k, n]);
     for rows in [5, 70] {

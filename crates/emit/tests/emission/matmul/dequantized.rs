@@ -1,4 +1,4 @@
-//! Weights of 8 bits that kernels read as f16.
+//! 8-bit weights that kernels read as f16.
 
 use super::{stored, stored_then};
 use crate::with_matrices;
@@ -13,10 +13,10 @@ fn shares() -> Target {
 
 #[test]
 fn weights_of_8_bits_are_halves_where_a_workgroup_shares_matrices() {
-    // The larger one is a product of matrices of a workgroup, the other one of its subgroups.
+    // The larger matmul uses workgroup-scope matrices, the other one subgroup-scope matrices.
     for extents in [[512, 256], [50, 40]] {
         for by_column in [true, false] {
-            // f16 weights have a row for each step of `k`, however the bytes lie.
+            // Dequantized f16 weights have one row per step of `k`, regardless of the layout of the 8-bit weights.
             let rows = stored(extents, DType::Rows8, by_column, DType::F32);
             let f16 = stored(extents, DType::F16, false, DType::F32);
             let [own, same] = [&rows, &f16].map(|kernel| emit(kernel, &shares(), &Tuning::default()).unwrap());
@@ -47,7 +47,7 @@ fn weights_of_8_bits_stay_what_they_are_elsewhere() {
         let weight = b.load(1, &[place[1], place[1]]);
         b.bin(BinaryOp::Add, sum, weight)
     });
-    // As f16 it is larger than a binding.
+    // The f16 weight exceeds the size of a binding.
     let small = Target { binding_bytes: 200 << 10, ..shares() };
     let cases = [
         ("no matrices of a workgroup", &kernel, Target { workgroup_matrices: 0, ..shares() }),

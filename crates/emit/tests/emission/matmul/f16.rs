@@ -1,4 +1,4 @@
-//! Factors that are rounded to f16, and those that are not.
+//! Operands that are rounded to f16, and operands that are not.
 
 use super::matrix;
 use crate::build::{Build, combined, contracted, noise, output, own, sym};
@@ -9,8 +9,8 @@ use rewire_graph::{DType, Dim, Number, Scalar};
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
-/// `[m, 48] x [48, 64]` of f16, whose left elements are `left` of f16 `[m, 48]`, of a second such tensor, of f16
-/// `[48]` and of integers `[m, 48]`.
+/// `[m, 48] x [48, 64]` of f16. Left elements are computed by `left` from f16 `[m, 48]`, a second such tensor, f16
+/// `[48]` and integers `[m, 48]`.
 fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId)) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));
@@ -28,7 +28,7 @@ fn prepared(left: impl Fn(&mut Build, [ExprId; 4]) -> (Vec<Accumulation>, ExprId
     matrix(b, [m, n, k], accumulations, outputs)
 }
 
-/// The square root of the reciprocal of the mean of squares, and the reduction that it is made of.
+/// The reciprocal root mean square of a row, and its reduction.
 fn inverse_length(b: &mut Build, x: ExprId) -> (Vec<Accumulation>, ExprId) {
     let square = b.bin(BinaryOp::Mul, x, x);
     let sum = b.body.dag.value(0, Scalar::F32);
@@ -107,7 +107,7 @@ fn only_what_f16_holds_is_rounded_to_f16() {
                 let target = with_matrices(matrix, subgroup);
                 let kernel = prepared(left);
                 let wgsl = match *name {
-                    // Beyond what the plain loops' f32 tolerance allows for f16.
+                    // Not compared: f16 rounding exceeds the f32 tolerance of the plain loops.
                     "weights of a softmax"
                     | "a gate"
                     | "a bounded function"
@@ -122,7 +122,7 @@ fn only_what_f16_holds_is_rounded_to_f16() {
     }
 }
 
-/// `[m, k] x [k, n]` of what a function makes of the elements of two operands.
+/// `[m, k] x [k, n]` with a function applied to the elements of both operands.
 fn made(dtype: DType, function: fn(&mut Build, ExprId) -> ExprId) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(48), Dim::from(64));

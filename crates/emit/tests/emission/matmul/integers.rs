@@ -1,4 +1,4 @@
-//! Products of integers of 8 bits.
+//! int8 matmuls.
 
 use crate::build::{Build, combined, contracted, noise, output, own, sym};
 use crate::device::device;
@@ -10,7 +10,7 @@ use rewire_graph::{DType, Dim, Number, Scalar, Symbol};
 use rewire_graph_rewrite::device::{ProductTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, ReduceOp};
 
-/// `[2, m, k]`, less the largest of the row, by weights `[2, n, k]` in 8 bits, with sums of a type.
+/// `[2, m, k]`, minus the maximum of the row, times 8-bit weights `[2, n, k]`, with accumulators of type `sums`.
 fn of_integers(n: usize, k: usize, sums: DType) -> Computation {
     let mut b = Build::default();
     let (h, m, n, k) = (Dim::from(2), sym(0), Dim::from(n), Dim::from(k));
@@ -35,7 +35,7 @@ fn of_integers(n: usize, k: usize, sums: DType) -> Computation {
     .unwrap()
 }
 
-/// Against the product of the rounded left factor, which is exact but for the scales.
+/// Compared with the matmul of the rounded left operand, which is exact except for the scales.
 #[test]
 fn integers_are_multiplied_four_at_a_time() {
     for (m, n, k) in [(1, 1, 1), (5, 50, 25), (37, 33, 50), (130, 64, 64), (3, 130, 200)] {
@@ -62,7 +62,8 @@ fn integers_are_multiplied_four_at_a_time() {
     }
 }
 
-/// Runs on some operands, and compares with plain loops over others; a result of all may be off by some roundings of one factor.
+/// Runs a kernel on the operands `run` and compares with plain loops over `plain`. Few results may differ because a
+/// left element is rounded differently.
 fn check_close(
     name: &str,
     kernel: &Computation,
@@ -78,7 +79,7 @@ fn check_close(
         let scale = expected[0].data.iter().map(|x| x.float().abs()).fold(1e-30, f64::max);
         let far = |(x, y): &(&Number, &Number)| (x.float() - y.float()).abs() / scale;
         let off: Vec<f64> = got[0].data.iter().zip(&expected[0].data).map(|pair| far(&pair)).collect();
-        // A left element on the edge of two integers may be rounded to either.
+        // A left element halfway between two integers may be rounded to either.
         let (largest, edges) = (off.iter().copied().fold(0.0, f64::max), off.iter().filter(|off| **off > 2e-5).count());
         assert!(
             largest < 1e-2 && edges * 20 <= off.len(),

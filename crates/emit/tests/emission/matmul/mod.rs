@@ -1,4 +1,4 @@
-//! Products.
+//! Matmuls.
 
 mod added;
 mod dequantized;
@@ -123,19 +123,20 @@ fn cooperative_matrices_compute_a_product_of_f16() {
     }
 }
 
-/// A product of rows, columns and depth of some extents.
+/// A matmul with these rows, columns and depth.
 fn matrix(b: Build, [m, n, k]: [Dim; 3], accumulations: Vec<Accumulation>, outputs: Vec<Output>) -> Computation {
     let mut axes = Axis::points([m, n]);
     axes.push(Axis::sum(Extent::Dense(k)));
     Computation::of(Nest { body: b.body, axes, accumulations, outputs }).unwrap()
 }
 
-/// `[m, k] x [k, n]` of f16 by a weight of a type, whose columns may be rows in memory, with sums of a type.
+/// `[m, k] x [k, n]` of f16 and a weight of type `weight`, transposed in memory if `by_column`, with accumulators of
+/// type `sums`.
 pub fn stored(extents: [usize; 2], weight: DType, by_column: bool, sums: DType) -> Computation {
     stored_then(extents, weight, by_column, sums, |_, sum, _, _| sum)
 }
 
-/// [`stored`], with what becomes of a sum, given the result's shape and place.
+/// [`stored`] with the epilogue `finish`, a function of the sum, and the shape and index of the result.
 pub fn stored_then(
     [k, n]: [usize; 2],
     weight: DType,
@@ -186,7 +187,7 @@ fn singles_take_no_cooperative_matrices() {
     assert!(!wgsl.contains("coop_mat"), "{wgsl}");
 }
 
-/// Rows of samples, normalised before the product, and its columns in two tensors.
+/// A jagged matmul with a norm in its prologue, and with columns in two tensors.
 pub fn normalised(k: usize, split: usize, n: usize) -> Computation {
     let mut b = Build::default();
     let (samples, tokens) = (sym(0), sym(1));
