@@ -10,11 +10,11 @@ pub enum EmitError {
     /// The kernel refers to something that does not exist.
     #[error("malformed kernel: {what} {index} does not exist (there are {count})")]
     Missing {
-        /// The kind of thing.
+        /// The kind of object.
         what: &'static str,
         /// The position.
         index: usize,
-        /// The number of existing ones.
+        /// The number of existing objects.
         count: usize,
     },
     /// An index has the wrong number of dimensions.

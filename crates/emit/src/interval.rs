@@ -322,7 +322,7 @@ fn is_read(expr: &Expr) -> bool {
     matches!(expr, Expr::Load { .. } | Expr::Sample { .. } | Expr::Uniform { .. })
 }
 
-/// True if an integer function wraps around; `None` for functions that never do.
+/// The WGSL condition under which an integer function wraps around; `None` if it never does.
 fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     match op {
         UnaryOp::Neg => Some(format!("sub_wraps(vec2<i32>(0), {})", pair(a))),
@@ -331,7 +331,7 @@ fn unary_wraps(op: UnaryOp, a: &Bounds) -> Option<String> {
     }
 }
 
-/// True if an integer function wraps around; `None` for functions that never do.
+/// The WGSL condition under which an integer function wraps around; `None` if it never does.
 fn binary_wraps(op: BinaryOp, a: &Bounds, b: &Bounds) -> Option<String> {
     let name = match op {
         BinaryOp::Add => "add_wraps",

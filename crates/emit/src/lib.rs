@@ -127,7 +127,7 @@ trait Scheduled {
     /// Emits the shader.
     fn emit(&self, module: Module, tuning: &Tuning) -> Result<ParsedKernel, EmitError>;
 
-    /// True for tiles of the schedule.
+    /// True if kernels of the schedule have this type of tile.
     fn takes(&self, tile: &Tile) -> bool;
 
     /// Tiles worth measuring in addition to the default tile. `base` sets no tile.

@@ -94,7 +94,7 @@ pub(super) struct Main {
     pub body: String,
     /// Additional template variables.
     pub variables: Vec<(&'static str, Value)>,
-    /// The extension that the template calls and that WGSL lacks.
+    /// The extension, missing from WGSL, that the template uses.
     pub extension: Option<Extension>,
 }
 

@@ -64,7 +64,7 @@ impl WorkgroupMatmulTile {
         let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
         let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
         let results = results(kernel, n)?;
-        // Residuals need the registers of larger tiles.
+        // Larger tiles leave no registers for residuals.
         let is_long = k >= LONG && k.is_multiple_of(64) && results.iter().all(|part| part.given.is_empty());
         let is_long = is_long && target.workgroup_matrices >= 256;
         let suited = match is_long && n.is_multiple_of(256) {

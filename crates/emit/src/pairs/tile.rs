@@ -51,15 +51,15 @@ pub(super) struct CooperativeTile {
     pub row_matrices: u32,
     /// Columns per tile.
     pub keys: u32,
-    /// Subgroups that share rows.
+    /// Number of subgroups that share rows.
     pub split: u32,
-    /// Row matrices whose dot products pass through workgroup memory at once.
+    /// Number of row matrices whose dot products pass through workgroup memory at once.
     pub together: u32,
     /// The tensors of the other rows that are staged.
     pub others: Vec<Other>,
-    /// Widths of dot products, in whole matrices.
+    /// Widths of dot products, rounded up to whole matrices.
     pub depths: Vec<u32>,
-    /// Number of sums, and the narrowest in whole matrices.
+    /// Number of sums, and the width of the narrowest, rounded up to whole matrices.
     sums: u32,
     narrowest: u32,
     /// True if weights are computed in the registers that hold dot products.

@@ -63,8 +63,8 @@ pub enum BindingSource {
 ///
 /// Bind group 0: binding 0 is the uniform block of `params` as `array<vec4<i32>, N>`, and binding `1 + n` is
 /// `slots[n]`. A tensor with several [`BindingChunks`](super::BindingChunks) has one slot per chunk, in order. The grid
-/// is the product of its factors, which the caller folds to two dimensions: `flat = workgroup_id.x + workgroup_id.y *
-/// num_workgroups.x`.
+/// is the product of its factors, which the caller folds to two dimensions:
+/// `flat = workgroup_id.x + workgroup_id.y * num_workgroups.x`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct EmittedKernel {
     /// The shader; its entry point is `main`.

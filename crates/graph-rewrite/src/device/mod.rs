@@ -1,4 +1,4 @@
-//! Device capabilities and kernels as data, as runs dispatch and packages store them.
+//! Device capabilities, and kernels as data that runs dispatch and packages store.
 //!
 //! The crate `rewire-emit` creates the kernels.
 

@@ -5,7 +5,7 @@ use rewire_graph::op::{Concat, Scores};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value, reached};
 use std::collections::{HashMap, HashSet};
 
-/// Gives every pair reduction its own copy of the scores, including scores from [`SpreadSoftmax`], since scores are
+/// Gives every pair reduction a separate copy of its scores, including scores from [`SpreadSoftmax`], since scores are
 /// never stored. Splits concatenations with more operands than a kernel can read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Separate;

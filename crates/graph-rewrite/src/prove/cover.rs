@@ -1,7 +1,7 @@
 //! The elements of a tensor that a loop writes.
 //!
-//! Coordinates of a loop take all values in all combinations. So does an index that has them as mixed-radix digits: `8
-//! a + b` with `b` below 8. A coordinate is split into two digits if its quotient and remainder are indices.
+//! Coordinates of a loop take all values in all combinations. So does an index that has them as mixed-radix digits:
+//! `8 a + b` with `b` below 8. A coordinate is split into two digits if its quotient and remainder are indices.
 
 use super::form::{Atoms, LinearExpr, Var, VarDef};
 use rewire_graph::{Arrange, Dim, Ordered};

@@ -48,7 +48,7 @@ struct Unproven {
     access: Access,
     /// The dimensions concerned.
     outside: Vec<usize>,
-    /// True if they may be empty.
+    /// True if their extents may be 0.
     empty: bool,
 }
 

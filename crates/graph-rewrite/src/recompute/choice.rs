@@ -8,7 +8,7 @@ const TOGETHER: usize = 8;
 /// Costs of kernels and tensors.
 pub(super) struct Costs {
     pub seconds: HashMap<NodeId, f64>,
-    /// By tensor.
+    /// Bytes of each tensor.
     pub bytes: Vec<u64>,
 }
 

@@ -56,7 +56,7 @@ struct Softmax {
 enum Mask {
     /// No score is negative infinity.
     Nothing,
-    /// The scores where a condition is `keeps`, else negative infinity.
+    /// `kept` if `condition` equals `keeps`, else negative infinity.
     Where { condition: Value, kept: Value, keeps: bool },
     /// An addend that is negative infinity for masked scores.
     Added(Value),

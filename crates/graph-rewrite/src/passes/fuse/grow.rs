@@ -75,7 +75,7 @@ impl Partition<'_> {
         let mut nodes: BTreeSet<NodeId> =
             between.into_iter().filter(|&id| self.depends(vec![id], &products)).ordered_set();
         nodes.insert(id);
-        // A mask is recognised by the constants in place of masked scores.
+        // Also tried with free nodes: a mask is recognised only with the constants that replace masked scores.
         let is_kernel = || self.accepts(&nodes) || self.fits(&nodes) && self.try_lower(&nodes).is_ok();
         (self.spares(&nodes) && is_kernel()).then_some(nodes)
     }

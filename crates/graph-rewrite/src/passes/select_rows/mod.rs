@@ -17,9 +17,9 @@ use std::sync::Arc;
 /// Moves selections of rows towards the inputs. If only some rows of every sample of a value are read, only these rows
 /// of the value and of its operands are computed, up to values that are also read as a whole.
 ///
-/// Selections pass operators that work row by row, matmuls, norms and the queries of attention, whose keys and values
-/// stay whole. A matmul with some columns read at all rows, and others at some rows, is split in two if that is faster.
-/// Results are identical to the bit.
+/// Selections move past row-wise operators, matmuls, norms and the queries of attention; keys and values stay whole. A
+/// matmul with some columns read at all rows, and others at some rows, is split in two if that is faster. Results are
+/// identical to the bit.
 ///
 /// A selection is moved only if a reduction or matmul then has fewer rows.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,11 +29,11 @@ pub struct SelectRows;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Selection {
     op: JaggedSlice,
-    /// The division of all rows among samples.
+    /// Offsets of the samples in all rows.
     offsets: Value,
     /// The first selected row of each sample.
     starts: Value,
-    /// The division of the selected rows among samples.
+    /// Offsets of the samples in the selected rows.
     kept: Value,
 }
 

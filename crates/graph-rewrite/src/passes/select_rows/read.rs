@@ -11,7 +11,7 @@ pub(super) struct Read {
     pub selections: HashMap<NodeId, (Value, Selection)>,
     /// By value, the selections through which its rows are read; missing if all rows are read.
     pub rows: HashMap<Value, Vec<Selection>>,
-    /// Operators that compute some rows.
+    /// Operators that compute only selected rows, by node and selection.
     pub moved: HashMap<(NodeId, Selection), Moved>,
     /// Values that are computed whole.
     pub whole: HashSet<Value>,
