@@ -8,18 +8,18 @@ use std::collections::BTreeMap;
 pub struct RowUse {
     /// The row.
     pub row: u32,
-    /// How often its id occurred.
+    /// The count of its id.
     pub count: u32,
-    /// The step in which its id occurred last.
+    /// The last step in which its id occurred.
     pub last: u32,
 }
 
 /// Changes of a map since an earlier state of it, for [`MapState::change`] and [`Rows::with`](crate::Rows::with).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MapChanges {
-    /// The steps of the map.
+    /// The number of steps of the map.
     pub steps: u64,
-    /// The rows that have other ids now, ascending.
+    /// The rows whose ids changed, ascending.
     pub placed: Vec<Placed>,
     /// The rows whose ids were used, ascending.
     pub used: Vec<RowUse>,
@@ -29,7 +29,7 @@ pub struct MapChanges {
 #[derive(Clone, Debug, Default)]
 pub struct MapRecorder {
     used: RowSet,
-    /// The ids that rows had first.
+    /// The original ids of changed rows; `None` if the row was free.
     evicted: BTreeMap<u32, Option<i64>>,
 }
 
@@ -42,7 +42,7 @@ impl MapRecorder {
         }
     }
 
-    /// The changes up to a state since the recorder was created or this was called last.
+    /// The changes since the recorder was created or this was last called. `state` is the current state.
     pub fn take(&mut self, state: &MapState) -> MapChanges {
         let placed = |(row, evicted)| Some(Placed { row, id: state.id(row)?, evicted });
         let placed = std::mem::take(&mut self.evicted).into_iter().filter_map(placed);

@@ -34,7 +34,7 @@ pub enum MapError {
         /// The id.
         id: i64,
     },
-    /// A row is not one of the table.
+    /// A row is outside of the table.
     #[error("row {row} is not one of {rows} rows with ids")]
     Row {
         /// The row.
@@ -42,7 +42,7 @@ pub enum MapError {
         /// The number of rows.
         rows: u32,
     },
-    /// A row has another id than the change expects.
+    /// The id of a row differs from the one that the change expects.
     #[error("the id of row {row} before the change differs from the one in the change")]
     Other {
         /// The row.

@@ -1,6 +1,6 @@
 use twox_hash::XxHash3_128;
 
-/// The id that no map admits. The reference marks free rows by it.
+/// The reserved id that no map admits. The reference uses it for free rows.
 pub const UNKNOWN: i64 = i64::MAX;
 
 /// The id of a string: the lowest 63 bits of XXH3-128 with seed 0, of its UTF-8 bytes.

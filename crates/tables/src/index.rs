@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 /// The fraction of a table that changes before the whole table is rebuilt.
 const FRACTION: usize = 8;
-/// Changes below which a table is not rebuilt.
+/// Number of changes below which a table is never rebuilt.
 const LEAST: usize = 1 << 10;
 
-/// The rows of ids in one version of a map, for any number of threads. Clones share them, and so do versions: the next
-/// version refers to the table of an earlier one and holds its own changes, until these are an eighth of the table.
+/// The rows of ids in one version of a map, for lookups from any number of threads. Clones share the data. Versions share
+/// a table, too: the next version stores only its changes, until these reach an eighth of the table.
 #[derive(Clone, Default)]
 pub struct Rows {
     table: Arc<HashMap<i64, u32, RandomState>>,
@@ -35,7 +35,7 @@ impl Rows {
         }
     }
 
-    /// The version with [changes](crate::MapChanges::placed) of the map.
+    /// The next version: this one with [changes](crate::MapChanges::placed) applied.
     ///
     /// # Errors
     /// [`MapError`] for changes of another version.
@@ -76,7 +76,7 @@ impl Rows {
         self.len
     }
 
-    /// True without ids.
+    /// True if there are no ids.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

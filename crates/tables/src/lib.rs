@@ -1,10 +1,10 @@
 //! Maps from raw 64-bit ids to the rows of embedding tables that grow.
 //!
-//! An [`IdMap`] belongs to a training. In each step it counts the step's ids, admits new ones and evicts others as its
-//! [`Options`] define, and returns the rows of the ids in a [`MapStep`]. Everything follows from the ids of the steps: equal steps give
-//! equal maps. A [`MapState`] follows the steps, without an index of ids: checkpoints hold it ([`MapState::save`], [`MapState::load`]).
+//! A training owns an [`IdMap`]. Each step counts ids, admits and evicts ids as the [`Options`] define, and returns the rows
+//! of the ids in a [`MapStep`]. Maps are deterministic: equal steps give equal maps. A [`MapState`] replays the steps without
+//! an index of ids; checkpoints store it ([`MapState::save`], [`MapState::load`]).
 //!
-//! [`Rows`] is one version of a map, for any number of threads that look up ids. [`MapChanges`] give the next version.
+//! [`Rows`] is one version of a map for concurrent lookups. [`MapChanges`] produce the next version.
 //!
 //! ```
 //! use rewire_tables::{Eviction, IdMap, MapRecorder, MapState, Options, Rows, hash};
@@ -16,7 +16,7 @@
 //! state.apply(&step);
 //!
 //! let (before, mut recorder) = (Rows::from(&state), MapRecorder::default());
-//! // Both rows are taken: the id that was used least recently leaves.
+//! // No row is free: the least recently used id is evicted.
 //! for ids in [[80], [hash("a new item")]] {
 //!     let step = map.step(&ids);
 //!     recorder.record(&step);

@@ -5,54 +5,54 @@ use crate::state::{Entry, FREE, MapState};
 use crate::{Admission, Options, RowUse, Threshold};
 use std::cmp::Reverse;
 
-/// A row that an id took.
+/// The assignment of a row to an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The row.
     pub row: u32,
     /// The id.
     pub id: i64,
-    /// The id that had the row before.
+    /// The previous id of the row; `None` if it was free.
     pub evicted: Option<i64>,
 }
 
-/// The result of [`IdMap::step`], with which [`MapState::apply`] follows.
+/// The result of [`IdMap::step`], which [`MapState::apply`] applies to a state.
 #[derive(Clone, Debug, Default)]
 pub struct MapStep {
-    /// The steps of the map, including this one.
+    /// The number of this step, from 1.
     pub number: u64,
     /// The row of each id of the step; ids without a row have [`Options::rows`].
     pub rows: Vec<u32>,
-    /// The rows that ids took, in the order in which they took them.
+    /// Rows assigned to new ids, in order of assignment.
     pub placed: Vec<Placed>,
-    /// The use of rows, where it changed.
+    /// The changed counts and steps of use, by row.
     pub(crate) used: Vec<RowUse>,
-    /// The ids of the step until the next admission; `None` if it admits ids.
+    /// The ids of the step, if it defers admission to a later step; `None` if it admits ids.
     pub(crate) window: Option<Vec<Entry>>,
-    /// New occurrences of ids that wait for admission, 0 for those that do not wait any more.
+    /// New counts of ids that wait for admission; 0 for ids that no longer wait.
     pub(crate) waiting: Vec<(i64, u64)>,
     /// True if an id that occurs in the step may have lost its row.
     displaces: bool,
 }
 
-/// The different ids since the last admission.
+/// The distinct ids since the last admission.
 #[derive(Clone, Debug, Default)]
 struct Seen {
-    /// Those with a row.
+    /// Ids with a row.
     known: Vec<RowUse>,
     new: Vec<Entry>,
 }
 
-/// The rows of ids, for one thread that counts, admits and evicts them.
+/// The map that a training thread uses to count, admit and evict ids.
 #[derive(Clone, Debug)]
 pub struct IdMap {
-    /// Its window is empty: the map of the training holds the rows.
+    /// The state, except for its window: this map has its own.
     state: MapState,
     rows: RowIndex,
-    /// Free rows among those of the state, descending.
+    /// Free rows below the number of entries, descending.
     holes: Vec<u32>,
     window: Seen,
-    /// Per row, the occurrences of its id in a step; 0 between steps.
+    /// Occurrences of each row's id in the current step; 0 between steps.
     occurrences: Vec<u32>,
     ranking: Ranking,
 }
@@ -103,16 +103,16 @@ impl IdMap {
         step
     }
 
-    /// The id of a row, with a use of it.
+    /// The entry for a use of a row.
     fn entry(&self, used: &RowUse) -> Entry {
         Entry { id: self.state.entries[used.row as usize].id, count: used.count, last: used.last }
     }
 
-    /// The rows of the ids of a step, and the distinct ids with their occurrences. Returns the ids without a row with their
-    /// positions, sorted.
+    /// Appends the rows of a step's ids to `rows`. Returns the distinct ids with their counts, and the ids without a row with
+    /// their positions, sorted.
     fn count(&mut self, ids: &[i64], rows: &mut Vec<u32>) -> (Seen, Vec<(i64, u32)>) {
         let (last, default) = (saturated(self.state.steps), self.state.options.rows);
-        // Loops whose branches do not depend on the tables that they read: a processor then waits for many of these reads at once.
+        // No branch of these loops depends on a loaded value, so the processor overlaps cache misses.
         rows.extend(ids.iter().map(|id| self.row(*id).unwrap_or(default)));
         let known = match self.counts_at_once() {
             true => self.use_rows(rows, last),
@@ -128,14 +128,14 @@ impl IdMap {
         (Seen { known, new: entries }, new)
     }
 
-    /// True if this step admits all occurrences of ids with rows, and only those of this step.
+    /// True if occurrences of ids with rows are counted immediately: every step admits, and no filter drops occurrences.
     fn counts_at_once(&self) -> bool {
         let Options { interval, admission, .. } = self.state.options;
         let is_numbered = self.state.steps < u32::MAX.into();
         interval <= 1 && !matches!(admission, Admission::Filter(_)) && self.window.known.is_empty() && is_numbered
     }
 
-    /// Counts the rows of a step as used; returns the different ones with all their occurrences.
+    /// Marks the rows of a step as used; returns the distinct rows with their total counts.
     fn use_rows(&mut self, rows: &[u32], last: u32) -> Vec<RowUse> {
         let (mut known, mut count) = (vec![RowUse { row: 0, count: 0, last }; rows.len()], 0);
         for &row in rows {
@@ -151,7 +151,7 @@ impl IdMap {
         known
     }
 
-    /// The different rows of a step, with their occurrences in it.
+    /// The distinct rows of a step, with their counts in it.
     fn count_rows(&mut self, rows: &[u32], last: u32) -> Vec<RowUse> {
         let (mut known, mut count) = (vec![RowUse { row: 0, count: 0, last }; rows.len()], 0);
         for &row in rows {
@@ -167,7 +167,7 @@ impl IdMap {
         known
     }
 
-    /// Admits ids since the last admission.
+    /// Admits the ids seen since the last admission.
     fn admit(&mut self, seen: Seen, step: &mut MapStep) {
         let is_counted = self.counts_at_once();
         let mut seen = std::mem::take(&mut self.window).and(seen);
@@ -188,7 +188,7 @@ impl IdMap {
         self.forget(step);
     }
 
-    /// True if an id occurred often enough, which counts all of its occurrences.
+    /// Adds an id's new occurrences to its count; true if the total reaches the threshold.
     fn is_admitted(&mut self, own: &mut Entry, step: &mut MapStep) -> bool {
         let Admission::Count { threshold, .. } = self.state.options.admission else { return true };
         let before = self.state.waiting.get(&own.id).copied().unwrap_or(0);
@@ -232,7 +232,7 @@ impl IdMap {
             step.used.push(RowUse { row, count: entry.count, last: entry.last });
             step.placed.push(Placed { row, id: entry.id, evicted });
         }
-        // Loops of their own, since a processor waits for several of these reads at once.
+        // Separate loops, so that the processor overlaps cache misses.
         for placed in &step.placed {
             placed.evicted.into_iter().for_each(|id| self.rows.remove(id, placed.row));
         }
@@ -251,7 +251,7 @@ impl IdMap {
         Some(row)
     }
 
-    /// Forgets the ids that occurred least often, if too many wait for admission.
+    /// Drops the waiting ids with the lowest counts if more than `capacity` wait for admission.
     fn forget(&mut self, step: &mut MapStep) {
         let Admission::Count { capacity, .. } = self.state.options.admission else { return };
         let waiting = &self.state.waiting;
@@ -259,14 +259,14 @@ impl IdMap {
             return;
         }
         let mut all: Vec<(Reverse<u64>, i64)> = waiting.iter().map(|(id, count)| (Reverse(*count), *id)).collect();
-        // Room for later ids, so that not every step selects.
+        // Drops an eighth more than necessary, so that not every step has to select.
         all.select_nth_unstable(capacity - capacity / 8);
         for (_, id) in all.drain(capacity - capacity / 8..) {
             self.wait(id, 0, step);
         }
     }
 
-    /// The rows of the ids of a step after its admission; `new` are those that had none.
+    /// Updates `step.rows` after an admission: evicted ids get the default row, and admitted ones, among `new`, their rows.
     fn correct(&self, ids: &[i64], new: &[(i64, u32)], step: &mut MapStep) {
         let (entries, default) = (&self.state.entries, self.state.options.rows);
         if step.displaces {
@@ -286,7 +286,7 @@ impl IdMap {
 }
 
 impl Seen {
-    /// The ids of these steps and of a later one, each once.
+    /// Merges the ids of a later step, each id once.
     fn and(mut self, mut latest: Self) -> Self {
         if self.known.is_empty() && self.new.is_empty() {
             return latest;
@@ -314,7 +314,7 @@ impl Seen {
 }
 
 impl Threshold {
-    /// Retains the ids that pass in a step of a map.
+    /// Retains the ids that pass the filter.
     fn apply(self, seen: &mut Seen, state: &MapState) {
         let counts = || seen.known.iter().map(|used| used.count).chain(seen.new.iter().map(|entry| entry.count));
         let mean = counts().map(f64::from).sum::<f64>() / counts().count().max(1) as f64;

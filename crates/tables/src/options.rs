@@ -3,7 +3,7 @@
 pub struct Options {
     /// The maximum number of ids, each with a row.
     pub rows: u32,
-    /// Which id leaves when all rows are taken.
+    /// Which id is evicted when no row is free.
     pub eviction: Eviction,
     /// Which ids are admitted.
     pub admission: Admission,
@@ -17,14 +17,14 @@ impl Default for Options {
     }
 }
 
-/// The score of an id. A new id takes the row of the id with the lowest score, if that is lower than its own.
+/// The score that orders eviction. A new id replaces the id with the lowest score, if that is lower than its own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Eviction {
-    /// How often it occurred.
+    /// The count of the id.
     Lfu,
-    /// The step in which it occurred last.
+    /// The last step in which the id occurred.
     Lru,
-    /// How often it occurred, divided by the steps since it occurred last, plus 1, to the power `decay_exponent`.
+    /// `count / (steps since the last occurrence + 1)^decay_exponent`
     DistanceLfu {
         /// The exponent.
         decay_exponent: f64,
@@ -34,27 +34,27 @@ pub enum Eviction {
 /// Which ids are admitted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Admission {
-    /// All of them.
+    /// All ids.
     All,
-    /// Those that occurred often enough since the last admission. Others do not count as used either.
+    /// Ids that pass a filter of their counts since the last admission. Other ids are not marked as used either.
     Filter(Threshold),
-    /// Those that occurred `threshold` times.
+    /// Ids that occurred at least `threshold` times.
     Count {
-        /// Occurrences.
+        /// The minimum count.
         threshold: u64,
-        /// The most ids that are counted; those that occurred least often are forgotten.
+        /// The maximum number of waiting ids to count; beyond it, ids with the lowest counts are dropped.
         capacity: usize,
     },
 }
 
-/// A filter of ids by their occurrences since the last admission.
+/// A filter of ids by their counts since the last admission.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Threshold {
-    /// More than a number.
+    /// Counts above a number.
     Above(f64),
-    /// More than the mean, times a factor.
+    /// Counts above the mean times a factor.
     AboveMean(f64),
-    /// With a probability for each occurrence. The random numbers follow from the id and the step.
+    /// Each occurrence passes with this probability. Random numbers are derived from the id and the step.
     Probability(f64),
 }
 

@@ -8,8 +8,8 @@ const FRACTION: usize = 16;
 
 /// Rows by score, then by row, the lowest first.
 ///
-/// A row that is in neither list has no lower score than the last one of `lowest`, since scores only grow. A noted score may have
-/// grown since; such a row moves on when it comes up.
+/// Scores only grow, so rows in neither list score at least as high as those of `lowest` at the refill. A stored score may be
+/// outdated; it is updated when its row becomes the lowest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranking {
     /// The lowest rows at the last refill, descending.
@@ -19,14 +19,14 @@ pub(crate) struct Ranking {
 }
 
 impl Eviction {
-    /// The score of an entry in a step. Scores have the order of these numbers.
+    /// The score of an entry in a step, as an integer of the same order.
     pub(crate) fn score(self, entry: &Entry, step: u64) -> u64 {
         match self {
             Self::Lfu => entry.count.into(),
             Self::Lru => entry.last.into(),
             Self::DistanceLfu { decay_exponent } => {
                 let distance = (step.saturating_sub(entry.last.into()) + 1) as f64;
-                // The bits of floats that are not negative are ordered as the floats.
+                // Bit patterns of non-negative floats have the order of the floats.
                 (f64::from(entry.count) / distance.powf(decay_exponent)).to_bits()
             }
         }
@@ -39,13 +39,13 @@ impl Eviction {
 }
 
 impl Ranking {
-    /// Drops its ranking, because scores have decreased.
+    /// Clears the ranking; required after scores decreased.
     pub fn clear(&mut self) {
         self.lowest.clear();
         self.grown.clear();
     }
 
-    /// The row with the lowest score; `count` rows are needed.
+    /// The row with the lowest score, after its score. A refill ranks at least `count` rows.
     pub fn lowest(&mut self, count: usize, eviction: Eviction, entries: &[Entry], step: u64) -> Option<(u64, u32)> {
         let score = |row: u32| entries.get(row as usize).map(|entry| eviction.score(entry, step));
         loop {

@@ -4,7 +4,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use std::hash::BuildHasher;
 
-/// The rows of ids. It holds rows alone: their ids are in the entries, which every call takes.
+/// A hash index from ids to rows. It stores only rows; the ids are in the `entries` passed to each call.
 #[derive(Clone, Debug)]
 pub(crate) struct RowIndex {
     rows: HashTable<u32>,
@@ -29,13 +29,13 @@ impl RowIndex {
         self.rows.find(self.hasher.hash_one(id), |row| entries[*row as usize].id == id).copied()
     }
 
-    /// Adds a row, whose id has no other one.
+    /// Adds a row. Its id must not have another one.
     pub fn insert(&mut self, row: u32, entries: &[Entry]) {
         let hash = |row: &u32| self.hasher.hash_one(entries[*row as usize].id);
         self.rows.insert_unique(hash(&row), row, hash);
     }
 
-    /// Removes a row, whose entry may have another id by now.
+    /// Removes the row of an id, even if its entry already has another id.
     pub fn remove(&mut self, id: i64, row: u32) {
         if let Ok(found) = self.rows.find_entry(self.hasher.hash_one(id), |own| *own == row) {
             found.remove();

@@ -5,17 +5,17 @@ use crate::{MapError, MapStep, Options, UNKNOWN};
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// By row, its id, or [`UNKNOWN`] for a free row.
+/// The id of each row; [`UNKNOWN`] for free rows.
 const IDS: &str = "ids";
-/// By row, the occurrences of its id.
+/// The count of each row's id.
 const COUNTS: &str = "counts";
-/// By row, the step in which its id occurred last.
+/// The last step in which each row's id occurred.
 const LAST: &str = "last";
 /// The number of steps.
 const STEPS: &str = "steps";
-/// Triples of an id, occurrences and a step, since the last admission.
+/// Triples `(id, count, step)` since the last admission.
 const WINDOW: &str = "window";
-/// Pairs of an id that waits for admission and its occurrences.
+/// Pairs `(id, count)` of ids that wait for admission.
 const WAITING: &str = "waiting";
 
 /// The id of a row, with its use.
@@ -26,18 +26,18 @@ pub(crate) struct Entry {
     pub last: u32,
 }
 
-/// A row that no id has.
+/// The entry of a free row.
 pub(crate) const FREE: Entry = Entry { id: UNKNOWN, count: 0, last: 0 };
 
 /// The state of an [`IdMap`](crate::IdMap) after a step: ids by row with their use, and ids that wait for admission.
 #[derive(Clone, Debug)]
 pub struct MapState {
     pub(crate) options: Options,
-    /// By row, up to the last one that was taken.
+    /// One entry per row, up to the highest row ever assigned.
     pub(crate) entries: Vec<Entry>,
     /// The ids of the steps since the last admission.
     pub(crate) window: Vec<Entry>,
-    /// The occurrences of ids that are not admitted.
+    /// The counts of ids that wait for admission.
     pub(crate) waiting: HashMap<i64, u64, RandomState>,
     pub(crate) steps: u64,
 }
@@ -46,7 +46,7 @@ impl MapState {
     /// The names of the arrays of [`MapState::save`].
     pub const PARTS: [&'static str; 6] = [IDS, COUNTS, LAST, STEPS, WINDOW, WAITING];
 
-    /// That of a map without ids.
+    /// The state of a map without ids.
     pub fn new(options: Options) -> Self {
         Self { options, entries: vec![], window: vec![], waiting: HashMap::default(), steps: 0 }
     }
@@ -71,7 +71,7 @@ impl MapState {
         self.entries.get(row as usize).map(|entry| entry.id).filter(|id| *id != UNKNOWN)
     }
 
-    /// Follows a step of a map whose state this was.
+    /// Applies a step of the map that had this state before it.
     pub fn apply(&mut self, step: &MapStep) {
         self.steps = step.number;
         for placed in &step.placed {
@@ -89,7 +89,7 @@ impl MapState {
         step.waiting.iter().for_each(|(id, count)| self.wait(*id, *count));
     }
 
-    /// Follows changes that were recorded from this state on. Ids that wait for admission are not among them, and begin with 0 occurrences.
+    /// Applies changes recorded since this state. They omit ids that wait for admission, whose counts restart at 0.
     ///
     /// # Errors
     /// [`MapError`] for changes of another state. The state is then undefined.
@@ -123,7 +123,7 @@ impl MapState {
         std::mem::replace(&mut self.entries[row], entry)
     }
 
-    /// Sets the occurrences of an id that waits for admission; 0 if it does not wait.
+    /// Sets the count of an id that waits for admission; 0 removes it.
     pub(crate) fn wait(&mut self, id: i64, count: u64) {
         match count {
             0 => drop(self.waiting.remove(&id)),

@@ -1,4 +1,4 @@
-//! Maps against a model that sorts everything.
+//! Compares maps with a simple model that sorts all ids.
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -16,7 +16,7 @@ struct Used {
     last: u64,
 }
 
-/// Ids by row, and all occurrences, kept plainly.
+/// The model: ids by row, and all occurrences, in plain collections.
 struct Model {
     options: Options,
     rows: Vec<Used>,
@@ -100,7 +100,7 @@ fn options() -> impl Strategy<Value = Options> {
         .prop_map(|(rows, eviction, admission, interval)| Options { rows, eviction, admission, interval })
 }
 
-/// Ids of steps, of which small ones are frequent, with both signs.
+/// Ids of steps, positive and negative; small ids are frequent.
 fn steps() -> impl Strategy<Value = Vec<Vec<i64>>> {
     let id = prop_oneof![3 => -4..4i64, 1 => -30..30i64];
     prop::collection::vec(prop::collection::vec(id, 0..12), 1..25)
@@ -111,7 +111,7 @@ fn loaded(state: &MapState) -> MapState {
     MapState::load(*state.options(), |part| saved.get(part).cloned()).unwrap()
 }
 
-/// A map with the state that follows it.
+/// A map, and the state that replays its steps.
 struct Followed(IdMap, MapState);
 
 impl Followed {
@@ -157,7 +157,7 @@ proptest! {
                 prop_assert_eq!(&copied.save()[..4], &state.save()[..4]);
                 prop_assert!((-30..30).all(|id| served.row(id) == map.row(id)));
                 prop_assert_eq!(served.len(), rows.len());
-                // An earlier version stays as it was.
+                // An earlier version is unchanged.
                 let is_changed = |id| changes.placed.iter().any(|own| own.id == id || own.evicted == Some(id));
                 prop_assert!((-30..30).all(|id| is_changed(id) || before.row(id) == map.row(id)));
             }
@@ -179,7 +179,7 @@ proptest! {
 fn readers_see_one_version_while_others_follow() {
     const STEPS: i64 = 100;
     let mut map = Followed::new(Options { rows: 2048, eviction: Eviction::Lru, ..Options::default() });
-    // All ids of a version are those of one step; the next step has others in place of the first 256.
+    // Each step has 2048 ids; the next step replaces the first 256 of them.
     let ids = |step: i64| (step * 256..step * 256 + 2048).collect::<Vec<i64>>();
     map.step(&ids(0));
     let (latest, mut recorder) = (Mutex::new((0, Rows::from(&map.1))), MapRecorder::default());
@@ -280,7 +280,7 @@ fn damaged_maps_are_refused() {
     for (part, values) in wrong {
         assert!(matches!(with(part, Some(values)), Err(MapError::Length { .. })), "{part}");
     }
-    // A free row between others is the next one that is taken.
+    // A free row between used rows is assigned next.
     let other = MapState::load(options, |name| match name {
         "ids" => Some(vec![UNKNOWN, 6]),
         name => saved.get(name).cloned(),
