@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 /// The collective operations of one rank.
 ///
-/// An implementation provides [`all_to_all`](Collectives::all_to_all), from which the others follow; a library that has them is free to
-/// replace them, except for [`all_reduce`](Collectives::all_reduce), whose order of additions is part of its contract.
+/// An implementation provides [`all_to_all`](Collectives::all_to_all); the other operations have defaults based on it. It may override
+/// them, but [`all_reduce`](Collectives::all_reduce) must add in the specified order.
 pub trait Collectives: Debug + Send + Sync {
     /// The number of this rank, from 0.
     fn rank(&self) -> usize;
@@ -15,13 +15,13 @@ pub trait Collectives: Debug + Send + Sync {
     /// The number of ranks, at least 1.
     fn ranks(&self) -> usize;
 
-    /// Sends `parts[r]` to every rank `r`, and returns what every rank sent to this one, in rank order. Parts have any size.
+    /// Sends `parts[r]` to rank `r`, for all ranks, and returns the parts received from all ranks, in rank order. Parts may differ in size.
     ///
     /// # Errors
     /// [`CollectiveError`] names the rank that ended or did not answer within the time limit.
     fn all_to_all(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CollectiveError>;
 
-    /// Sends `part` to all ranks, and returns the parts of all ranks in their order.
+    /// Sends `part` to all ranks, and returns the parts of all ranks, in rank order.
     ///
     /// # Errors
     /// As [`Collectives::all_to_all`].
@@ -29,10 +29,10 @@ pub trait Collectives: Debug + Send + Sync {
         self.all_to_all(vec![part.to_vec(); self.ranks()])
     }
 
-    /// Replaces `content` on all ranks by the content of the rank `root`.
+    /// Replaces `content` on all ranks by the content of rank `root`.
     ///
     /// # Errors
-    /// As [`Collectives::all_to_all`]; [`CollectiveError::Usage`] if there is no such rank.
+    /// As [`Collectives::all_to_all`]; [`CollectiveError::Usage`] if `root` is not a rank of the group.
     fn broadcast(&self, root: usize, content: &mut Vec<u8>) -> Result<(), CollectiveError> {
         let part = if self.rank() == root { content.clone() } else { vec![] };
         let ranks = self.ranks();
@@ -41,7 +41,7 @@ pub trait Collectives: Debug + Send + Sync {
         Ok(())
     }
 
-    /// Waits for all ranks.
+    /// Waits until all ranks have called this.
     ///
     /// # Errors
     /// As [`Collectives::all_to_all`].
@@ -49,11 +49,10 @@ pub trait Collectives: Debug + Send + Sync {
         self.all_gather(&[]).map(drop)
     }
 
-    /// Replaces `values` by their sums over all ranks, added in rank order: every rank adds one slice of all, then the slices are
-    /// gathered.
+    /// Replaces `values` by their sums over all ranks, added in rank order: every rank sums one slice, then the slices are gathered.
     ///
     /// # Errors
-    /// As [`Collectives::all_to_all`]; [`CollectiveError::Length`] if another rank has another number of values.
+    /// As [`Collectives::all_to_all`]; [`CollectiveError::Length`] if the numbers of values differ between ranks.
     fn all_reduce(&self, values: &mut [f32]) -> Result<(), CollectiveError> {
         let ranks = self.ranks();
         if ranks == 1 {
@@ -91,17 +90,17 @@ impl<C: Collectives + ?Sized> Collectives for Arc<C> {
     }
 }
 
-/// [`Collectives::all_to_all`] of elements.
+/// [`Collectives::all_to_all`] for slices of elements.
 ///
 /// # Errors
-/// As there; [`CollectiveError::Length`] if a rank sent a part that is not a whole number of elements.
+/// As [`Collectives::all_to_all`]; [`CollectiveError::Length`] if the bytes from a rank are not a whole number of elements.
 pub fn all_to_all_of<T: Pod>(group: &dyn Collectives, parts: &[Vec<T>]) -> Result<Vec<Vec<T>>, CollectiveError> {
     let bytes = parts.iter().map(|part| bytemuck::cast_slice(part).to_vec()).collect();
     let parts = group.all_to_all(bytes)?.into_iter().enumerate();
     parts.map(|(rank, part)| elements(rank, &part, None)).collect()
 }
 
-/// [`Collectives::all_gather`] of elements.
+/// [`Collectives::all_gather`] for slices of elements.
 ///
 /// # Errors
 /// As [`all_to_all_of`].
@@ -110,7 +109,7 @@ pub fn all_gather_of<T: Pod>(group: &dyn Collectives, part: &[T]) -> Result<Vec<
     parts.map(|(rank, part)| elements(rank, &part, None)).collect()
 }
 
-/// The elements that a rank sent, which need not be aligned.
+/// The elements received from `rank`. The bytes need not be aligned. `count` is the expected number, if known.
 fn elements<T: Pod>(rank: usize, bytes: &[u8], count: Option<usize>) -> Result<Vec<T>, CollectiveError> {
     let size = size_of::<T>().max(1);
     let expected = match count {
@@ -121,7 +120,7 @@ fn elements<T: Pod>(rank: usize, bytes: &[u8], count: Option<usize>) -> Result<V
     Err(CollectiveError::Length { rank, expected, actual: bytes.len() })
 }
 
-/// The slice of `count` values that a rank adds.
+/// The slice of `count` values that `rank` sums.
 fn slice(count: usize, rank: usize, ranks: usize) -> Range<usize> {
     let size = count.div_ceil(ranks);
     (rank * size).min(count)..((rank + 1) * size).min(count)

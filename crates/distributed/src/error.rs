@@ -2,12 +2,12 @@ use std::time::Duration;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// Why a collective operation failed. The ranks do not agree on their state after it: the training has to end.
+/// Why a collective operation failed. Ranks may then have different states, so the training must end.
 #[derive(Clone, Debug, Error, PartialEq, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "collective.")]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// A rank ended before the others.
+    /// A rank ended early.
     #[error("rank {rank} ended: its output has the error")]
     Lost {
         /// The rank.
@@ -21,7 +21,7 @@ pub enum CollectiveError {
         /// The time limit.
         waited: Duration,
     },
-    /// A rank sent a message of another size than this rank expects.
+    /// A rank sent a message of an unexpected size.
     #[error("rank {rank} sent {actual} bytes, not {expected}: it runs another model, configuration or program")]
     Length {
         /// The rank.

@@ -1,23 +1,23 @@
-//! Ranks within one process, for tests and for one machine.
+//! Ranks as threads of one process, for tests and single machines.
 
 use crate::{CollectiveError, Collectives};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A rank within the process. Dropping it ends the operations of the others with an error.
+/// A rank within the process. Dropping it makes operations of the other ranks fail.
 #[derive(Debug)]
 pub struct Local {
     rank: usize,
     timeout: Duration,
-    /// Messages to and from every rank, including this one.
+    /// Channels to every rank, including this one.
     to: Vec<Sender<Vec<u8>>>,
     from: Mutex<Vec<Receiver<Vec<u8>>>>,
     /// The first rank that ended early.
     lost: Arc<OnceLock<usize>>,
 }
 
-/// Creates the ranks of a group, whose operations end after `timeout` at the latest.
+/// Creates the ranks of a group. Their operations fail after `timeout`.
 pub fn in_process(ranks: usize, timeout: Duration) -> Vec<Local> {
     let lost = Arc::new(OnceLock::new());
     let mut receivers: Vec<Vec<Receiver<Vec<u8>>>> = (0..ranks).map(|_| vec![]).collect();
@@ -35,7 +35,7 @@ pub fn in_process(ranks: usize, timeout: Duration) -> Vec<Local> {
 }
 
 impl Local {
-    /// The error of a rank that ended: it may have ended because of an earlier one.
+    /// The error for a rank that ended; it names the first rank that did.
     fn lost(&self, rank: usize) -> CollectiveError {
         CollectiveError::Lost { rank: *self.lost.get_or_init(|| rank) }
     }

@@ -1,4 +1,4 @@
-//! Ranks as processes of MPI.
+//! Ranks as MPI processes.
 
 use crate::{CollectiveError, Collectives};
 use mpi::Threading;
@@ -11,13 +11,13 @@ use std::fmt::{self, Debug};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The largest message: MPI counts bytes in 31 bits. A message of this size is followed by another one.
+/// The maximum size of a message in bytes: MPI counts have 31 bits. A full message is followed by another one.
 const LARGEST: usize = 1 << 30;
 /// The tag of all messages.
 const TAG: i32 = 48;
-/// The pause between two looks at messages, once they have been looked for often.
+/// The pause between polls, after [`LOOKS`] polls.
 const PAUSE: Duration = Duration::from_micros(20);
-/// Looks without a pause.
+/// Polls without a pause.
 const LOOKS: u32 = 200;
 
 /// A rank of `MPI_COMM_WORLD`. Dropping it finalizes MPI.
@@ -25,15 +25,15 @@ pub struct Mpi {
     rank: usize,
     ranks: usize,
     timeout: Duration,
-    /// One thread at a time calls the library.
+    /// Locked during calls of the library.
     universe: Mutex<Universe>,
 }
 
 impl Mpi {
-    /// Initializes MPI, once per process. Operations end after `timeout` at the latest.
+    /// Initializes MPI, once per process. Operations fail after `timeout`.
     ///
     /// # Errors
-    /// [`CollectiveError::Library`] if MPI is initialized already, or does not allow calls from several threads in turn.
+    /// [`CollectiveError::Library`] if MPI is initialized already, or does not support `MPI_THREAD_SERIALIZED`.
     pub fn new(timeout: Duration) -> Result<Self, CollectiveError> {
         let failed = |reason: &str| CollectiveError::Library { library: "MPI", reason: reason.to_owned() };
         let initialized = mpi::initialize_with_threading(Threading::Serialized);
@@ -48,7 +48,7 @@ impl Mpi {
         Ok(Self { rank, ranks, timeout, universe: Mutex::new(universe) })
     }
 
-    /// Ends the processes of all ranks with an exit code.
+    /// Terminates the processes of all ranks with an exit code.
     pub fn abort(&self, code: i32) -> ! {
         self.universe.lock().unwrap_or_else(PoisonError::into_inner).world().abort(code)
     }
@@ -96,7 +96,7 @@ impl Collectives for Mpi {
     }
 }
 
-/// Receives and sends as far as possible without waiting, and returns the first rank that is awaited, unless all is done.
+/// Receives and sends without waiting. Returns the first rank with unfinished messages, or `None` if all are complete.
 fn progress(world: &SimpleCommunicator, incoming: &mut [Incoming], sending: &mut [Sending]) -> Option<usize> {
     let mut awaited = None;
     for (rank, incoming) in incoming.iter_mut().enumerate() {
@@ -112,7 +112,7 @@ fn progress(world: &SimpleCommunicator, incoming: &mut [Incoming], sending: &mut
     awaited
 }
 
-/// A part that a rank sends to this one.
+/// A part that this rank receives.
 #[derive(Default)]
 struct Incoming {
     bytes: Vec<u8>,
@@ -120,7 +120,7 @@ struct Incoming {
 }
 
 impl Incoming {
-    /// Receives messages that are here, and returns true if they are all.
+    /// Receives the messages that have arrived, and returns true if the part is complete.
     fn receive(&mut self, world: &SimpleCommunicator, rank: usize) -> bool {
         while !self.is_complete {
             let process = world.process_at_rank(rank as i32);
@@ -139,7 +139,7 @@ impl Incoming {
 struct Sending {
     rank: usize,
     requests: VecDeque<Request<'static, [u8], StaticScope>>,
-    /// The unsent rest, from an offset on.
+    /// The offset of the bytes that are not yet sent; `None` if all are.
     next: Option<usize>,
     bytes: Vec<u8>,
 }
@@ -149,7 +149,7 @@ impl Sending {
         Self { rank, requests: VecDeque::new(), next: Some(0), bytes }
     }
 
-    /// Sends all messages, and returns true once all of them have been handed over.
+    /// Starts all sends, and returns true once all of them are complete.
     fn send(&mut self, world: &SimpleCommunicator) -> bool {
         while let Some(begin) = self.next {
             let end = (begin + LARGEST).min(self.bytes.len());
@@ -173,7 +173,7 @@ impl Sending {
 }
 
 impl Drop for Sending {
-    /// After a time-out the library may still read the bytes.
+    /// Leaks bytes with pending requests: after a time-out the library may still read them.
     fn drop(&mut self) {
         if !self.requests.is_empty() {
             std::mem::take(&mut self.requests).into_iter().for_each(std::mem::forget);

@@ -2,18 +2,18 @@ use crate::{CollectiveError, Collectives};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The time that a rank spent in collective operations, and the bytes that it sent to others.
+/// The time that a rank spent in collective operations, and its sent bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
-    /// For the last rank to arrive.
+    /// Time spent waiting for the last rank to arrive.
     pub waiting: Duration,
-    /// For messages.
+    /// Time spent exchanging messages.
     pub exchange: Duration,
-    /// To other ranks.
+    /// Bytes sent to other ranks.
     pub bytes: u64,
 }
 
-/// A rank that measures its operations. All ranks wait for each other before each of them, which separates waiting from exchange.
+/// A rank that measures its operations. A barrier before each operation separates waiting from exchange.
 #[derive(Debug)]
 pub struct Timed<C> {
     group: C,
@@ -26,7 +26,7 @@ impl<C: Collectives> Timed<C> {
         Self { group, spent: Mutex::default() }
     }
 
-    /// The time since the start or the last call.
+    /// The totals since the start or the last call.
     pub fn take(&self) -> Spent {
         std::mem::take(&mut self.spent.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -31,7 +31,7 @@ proptest! {
         let plain = values.iter().cloned().reduce(|sum, next| sum.iter().zip(next).map(|(a, b)| a + b).collect());
         let sums = of_ranks(values.len(), TIMEOUT, |rank| {
             let mut own = values[rank.rank()].clone();
-            // The last rank comes last, the first one next to it.
+            // Ranks arrive in ascending order.
             thread::sleep(Duration::from_micros(50 * rank.rank() as u64));
             rank.all_reduce(&mut own).map(|()| own)
         });
