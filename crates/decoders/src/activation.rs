@@ -7,16 +7,16 @@ use serde_json::Value;
 pub enum Activation {
     /// `x / (1 + e^-x)`
     Silu,
-    /// GELU by the error function.
+    /// GELU with the error function.
     Gelu,
-    /// GELU by the hyperbolic tangent.
+    /// GELU with the tanh approximation.
     GeluTanh,
     /// `max(x, 0)`
     Relu,
 }
 
 impl Activation {
-    /// By the name that a key of a configuration has.
+    /// Parses `name`, the value of a configuration's `key`.
     pub(crate) fn named(key: &str, name: &str) -> Result<Self, ConfigError> {
         Ok(match name {
             "silu" | "swish" => Self::Silu,

@@ -1,53 +1,53 @@
-//! A step of beam search inside a trie, for devices: beams and the trie stay in their memory.
+//! A step of beam search in a trie, as a graph: beams and trie stay in device memory.
 
 use crate::ConfigError;
 use rewire_graph::op::{MergeRuns, SortRuns};
 use rewire_graph::{DType, Dim, Graph, Ragged, Scope, Tensor};
 
-/// Passes that merge sorted runs of candidates.
+/// Number of passes that merge sorted runs of candidates.
 const MERGES: u32 = 2;
 
 /// Sizes that [`beam_step`] supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BeamLimits {
-    /// Candidates of a request.
+    /// Maximum number of candidates of a request.
     pub candidates: usize,
-    /// Levels of the trie.
+    /// Maximum number of levels of the trie.
     pub levels: usize,
 }
 
 impl BeamLimits {
-    /// The limits.
+    /// The limits of all requests.
     pub const ALL: Self = Self { candidates: SortRuns::LENGTH * MergeRuns::WAYS.pow(MERGES), levels: 32 };
 }
 
-/// The step between two runs of a decoder: from the probabilities of the tokens that may follow `S` beams of `R` requests to the inputs of
-/// the run that continues the best `T` of them.
+/// The graph of a beam search step between two runs of a decoder. Its inputs are `S` beams of `R` requests with the probabilities of their
+/// candidates, the next tokens that the trie allows. It selects the best `T` candidates as beams of the next run, and computes its inputs.
 ///
-/// A state is a prefix that may be continued, numbered from 0, the root; numbers from there on are complete items. An item stays a beam, with
-/// itself as its only candidate. Candidates beyond the entries of a state have a score of negative infinity.
+/// States below the number of prefixes are prefixes; 0 is the root. Higher states are complete items. The only candidate of an item is the
+/// item itself. Candidates beyond the entries of a state have a score of negative infinity.
 ///
 /// | input | type | contents |
 /// |---|---|---|
-/// | `trie.offsets` | I32 `[prefixes + 1]` | the first entry of every prefix, then their number |
-/// | `trie.tokens`, `trie.states` | I32 `[entries]` | the tokens that may follow, and the states that they lead to |
-/// | `entries` | integers `[S]`, read on the host | candidates of every beam: at least the entries of its state |
-/// | `candidates` | integers `[R]`, read on the host | their sums by request |
-/// | `asked` | F32 `[sum of entries]` | the logarithms of the candidates' probabilities |
-/// | `scores`, `states` | F32, I32 `[S]` | the beams |
-/// | `kept` | I32 `[S]` | the cache rows of the latest tokens of the beams |
-/// | `rows` | I32 `[S, levels]` | those of their earlier tokens |
-/// | `place` | Bool `[levels]` | the column of `rows` that takes `kept` |
-/// | `winners` | integers `[R]`, read on the host | beams of every request in the next run, at most its candidates; `T` together |
-/// | `next.entries` | integers `[T]`, read on the host | candidates of these |
-/// | `before.lengths` | integers `[T]`, read on the host | cache rows that each of these continues |
+/// | `trie.offsets` | I32 `[prefixes + 1]` | the index of the first entry of every prefix, then the number of entries |
+/// | `trie.tokens`, `trie.states` | I32 `[entries]` | the token of each entry, and the state after it |
+/// | `entries` | integers `[S]`, read on the host | number of candidates of each beam, at least the entries of its state |
+/// | `candidates` | integers `[R]`, read on the host | sums of `entries` per request |
+/// | `asked` | F32 `[sum of entries]` | log probabilities of the candidates |
+/// | `scores`, `states` | F32, I32 `[S]` | scores and states of the beams |
+/// | `kept` | I32 `[S]` | the cache row of each beam's latest token |
+/// | `rows` | I32 `[S, levels]` | the cache rows of each beam's earlier tokens |
+/// | `place` | Bool `[levels]` | true for the column of `rows` to set to `kept` |
+/// | `winners` | integers `[R]`, read on the host | next beams of each request, at most its candidates; `T` in total |
+/// | `next.entries` | integers `[T]`, read on the host | number of candidates of each next beam |
+/// | `before.lengths` | integers `[T]`, read on the host | number of cache rows that each next beam reads |
 /// | `prompt.lengths`, `prompt` | integers `[R]`, read on the host; U32 | the cache rows of the prompts |
 ///
-/// The outputs `scores`, `states` and `rows` are the next beams, best first; of equal scores the candidate of the better beam comes first, then
-/// that of the first entry. `tokens`, `before`, `asked.rows` and `asked.tokens` are inputs of the [run](crate#inputs).
+/// The outputs `scores`, `states` and `rows` describe the next beams, best first. Ties are ordered by beam, then by entry. The outputs
+/// `tokens`, `before`, `asked.rows` and `asked.tokens` are inputs of the next [run](crate#inputs).
 ///
 /// # Errors
-/// [`ConfigError::Graph`] names the operator that does not take its operands.
+/// [`ConfigError::Graph`] names the operator that rejected its operands.
 pub fn beam_step() -> Result<Graph, ConfigError> {
     let scope = Scope::new().without_places();
     let trie = Trie::input(&scope);
@@ -87,7 +87,7 @@ pub fn beam_step() -> Result<Graph, ConfigError> {
     ])?)
 }
 
-/// A trie in memory.
+/// A trie in device memory.
 struct Trie {
     offsets: Tensor,
     tokens: Tensor,
@@ -96,7 +96,7 @@ struct Trie {
     prefixes: Tensor,
 }
 
-/// Entries of states. Absent ones have any token and state.
+/// Entries of states. Tokens and states of absent entries are unspecified.
 struct Entry {
     exists: Tensor,
     is_item: Tensor,
@@ -145,7 +145,7 @@ fn order(scope: &Scope, score: &Tensor, candidates: &Ragged) -> Tensor {
     })
 }
 
-/// The cache rows of the tokens of the next beams but the last.
+/// The cache rows of the tokens of the next beams, except for the new ones.
 fn rows(scope: &Scope, beams: &Dim, parent: &Tensor) -> Tensor {
     let levels = BeamLimits::ALL.levels;
     let kept = scope.input("kept", DType::I32, [beams]);
@@ -154,7 +154,7 @@ fn rows(scope: &Scope, beams: &Dim, parent: &Tensor) -> Tensor {
     place.select(kept.gather(parent).reshape((parent.dim(0), 1)), rows.gather(parent))
 }
 
-/// The cache rows of the prompts and of the tokens of every next beam.
+/// For each next beam, the cache rows of its prompt, followed by the rows of its tokens.
 fn before(scope: &Scope, rows: &Tensor, (request, requests): (&Tensor, &Dim)) -> Tensor {
     let prompts = scope.lengths("prompt.lengths", requests);
     let prompt = scope.input("prompt", DType::U32, [&prompts.total]).cast(DType::I32);

@@ -1,8 +1,8 @@
-//! Parts that the families share.
+//! Blocks shared by the model families.
 
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 
-/// Rows of a cache: which ones, and how they are divided among sequences.
+/// Rows of a cache that sequences read: the row numbers, concatenated, and the number per sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedRows {
     pub index: Tensor,
@@ -10,14 +10,14 @@ pub(crate) struct CachedRows {
 }
 
 impl CachedRows {
-    /// The inputs `name` and `name.lengths`.
+    /// Declares the inputs `name` and `name.lengths`.
     pub fn input(scope: &Scope, name: &str, batch: &Dim) -> Self {
         let rows = scope.lengths(&format!("{name}.lengths"), batch);
         Self { index: scope.input(name, DType::U32, [rows.total.clone()]), rows }
     }
 }
 
-/// The number of heads of queries, of keys and values, and columns of each.
+/// Number of query heads, number of key and value heads, and columns per head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heads {
     pub queries: usize,
@@ -26,12 +26,12 @@ pub(crate) struct Heads {
 }
 
 impl Heads {
-    /// Columns by head.
+    /// Splits columns into heads: `[rows, heads, width]`.
     pub fn split(&self, x: &Tensor, heads: usize) -> Tensor {
         x.reshape([x.dim(0), heads.into(), self.width.into()])
     }
 
-    /// Keys or values by head, each repeated for its group of queries.
+    /// Keys or values, with each head repeated for its group of query heads.
     fn repeated(&self, x: &Tensor) -> Tensor {
         let (rows, group) = (x.dim(0), self.queries / self.keys);
         let grouped = x.reshape([rows.clone(), self.keys.into(), 1.into(), self.width.into()]);
@@ -40,7 +40,7 @@ impl Heads {
     }
 }
 
-/// The pairs of queries and keys of an attention layer.
+/// The queries and keys of an attention layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Pairs {
     pub rows: Ragged,
@@ -49,7 +49,7 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// Positions of queries, which follow `before` rows of their sequence, and of keys.
+    /// Positions of queries and of keys. Queries begin after the `before` rows of their sequence.
     pub fn positions(&self, before: Option<&Ragged>) -> [Tensor; 2] {
         let heads = self.heads.queries;
         let row = self.rows.row_index(&self.keys, heads);
@@ -73,9 +73,9 @@ impl Pairs {
 
 /// A cache of keys and values; a run reads some of its rows and writes others.
 pub(crate) struct Cache<'a> {
-    /// The names of its states.
+    /// The names of the states for keys and values.
     pub names: [&'a str; 2],
-    /// Its rows.
+    /// The number of rows.
     pub rows: &'a Dim,
 }
 
@@ -84,12 +84,12 @@ impl Cache<'_> {
         scope.state(name, DType::F32, [self.rows.clone(), width.into()])
     }
 
-    /// Keys and values of these rows.
+    /// Reads the keys and values of the rows `index`.
     pub fn read(&self, scope: &Scope, index: &Tensor, width: usize) -> [Tensor; 2] {
         self.names.map(|name| self.state(scope, name, width).gather(index))
     }
 
-    /// Sets keys and values of these rows.
+    /// Writes keys and values to the rows `index`.
     pub fn write(&self, scope: &Scope, index: &Tensor, kv: [&Tensor; 2]) {
         for (name, rows) in self.names.into_iter().zip(kv) {
             self.state(scope, name, rows.width());
@@ -98,7 +98,7 @@ impl Cache<'_> {
     }
 }
 
-/// `x W^T`, with a bias if there is one; parameters have the names of the module `name`.
+/// `x W^T`, plus a bias if `bias` is set, with the parameters of the module `name`.
 pub(crate) fn linear(scope: &Scope, name: &str, x: &Tensor, out: usize, bias: bool) -> Tensor {
     let weight = scope.weight(&format!("{name}.weight"), [out, x.width()]);
     let bias = bias.then(|| scope.weight(&format!("{name}.bias"), [out]));

@@ -1,5 +1,4 @@
-//! Decoders without encoders: `llama` and `mistral`; `qwen2`, whose queries, keys and values have biases; and `qwen3`, which norms the queries and
-//! keys of every head.
+//! Decoders without encoders: `llama`, `mistral`, `qwen2` with biases of queries, keys and values, and `qwen3` with normalized queries and keys.
 
 use crate::ConfigError;
 use crate::activation::Activation;
@@ -9,7 +8,7 @@ use crate::rope::Rope;
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use serde_json::Value;
 
-/// The differences between decoders besides their keys.
+/// The family of a decoder, for the differences that other keys do not specify.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     Llama,
@@ -46,13 +45,13 @@ pub struct CausalConfig {
     heads: Heads,
     activation: Activation,
     eps: f64,
-    /// The projections of queries, keys and values, and of the joined heads.
+    /// For the projections of queries, keys and values, and for the output projection.
     has_attention_bias: [bool; 2],
     has_mlp_bias: bool,
     pub(crate) is_tied: bool,
-    /// Tokens that end a text.
+    /// End-of-sequence tokens.
     pub(crate) stop: Vec<u32>,
-    /// The angles of positions.
+    /// The rotary position embedding.
     pub(crate) rope: Rope,
 }
 
@@ -99,7 +98,7 @@ impl CausalConfig {
         })
     }
 
-    /// The logits of the rows that a run asks for.
+    /// The logits of the rows in the input `wanted`.
     pub(crate) fn forward(&self, scope: &Scope) -> Tensor {
         let batch = scope.size("sequences");
         let rows = scope.lengths("lengths", &batch);
@@ -110,7 +109,7 @@ impl CausalConfig {
         self.logits(scope, &context, |x| x.gather(&wanted))
     }
 
-    /// The logits of all rows of whole sequences.
+    /// The logits of all rows of complete sequences, without caches.
     pub(crate) fn forward_whole(&self, scope: &Scope) -> Tensor {
         let rows = scope.lengths("lengths", scope.size("sequences"));
         let context = self.context(scope, &rows, rows.clone(), None);
@@ -173,7 +172,7 @@ impl CausalConfig {
     }
 }
 
-/// The values that all layers read.
+/// The values shared by all layers.
 struct Context {
     caches: Option<Caches>,
     pairs: Pairs,
@@ -181,14 +180,14 @@ struct Context {
     angles: [Tensor; 2],
 }
 
-/// The cache rows that take the keys and values of a run, and those that they follow.
+/// The cache rows for the new keys and values of a run (`kept`), and for the earlier ones of each sequence (`before`).
 struct Caches {
     kept: Tensor,
     before: CachedRows,
 }
 
 impl Caches {
-    /// Keeps keys and values, and returns all of their sequences.
+    /// Writes new keys and values to the cache; returns those of the whole sequences.
     fn exchange(&self, scope: &Scope, rows: &Ragged, new: [&Tensor; 2]) -> (Tensor, Tensor) {
         let cache_rows: Dim = scope.size("cache rows");
         let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
@@ -199,7 +198,7 @@ impl Caches {
     }
 }
 
-/// Turns column `c` of every head with column `c + A / 2`.
+/// Applies rotary positions: rotates columns `c` and `c + A / 2` of every head.
 fn rotate(scope: &Scope, x: &Tensor, angles: &[Tensor; 2]) -> Tensor {
     let half = x.width() / 2;
     let [cos, sin] = angles.each_ref().map(|angle| angle.reshape([angle.dim(0), 1.into(), half.into()]));

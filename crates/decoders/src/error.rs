@@ -14,17 +14,17 @@ pub enum ConfigError {
     /// A key is missing.
     #[error("the configuration has no `{key}`")]
     Missing {
-        /// The key, with the keys that lead to it.
+        /// The path of the key.
         key: String,
     },
     /// A key has a value that is not supported.
     #[error("`{key}` must be {expected}, got {actual}")]
     Value {
-        /// The key, with the keys that lead to it.
+        /// The path of the key.
         key: String,
         /// The valid values.
         expected: String,
-        /// Its value.
+        /// The actual value.
         actual: String,
     },
     /// An unknown key, which may change the results of the model.
@@ -32,7 +32,7 @@ pub enum ConfigError {
     Unknown {
         /// The key.
         key: String,
-        /// Its value.
+        /// The actual value.
         value: String,
     },
     /// An operator rejected its operands.

@@ -3,7 +3,7 @@ use serde_json::{Map, Value};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-/// Keys that describe training, tokenizers, heads of other tasks, or how to search, and defaults of the host program.
+/// Keys that a family may ignore: training, tokenizers, heads of other tasks, generation, and defaults of the host program.
 const HARMLESS: [&str; 61] = [
     "add_cross_attention",
     "architectures",
@@ -68,9 +68,9 @@ const HARMLESS: [&str; 61] = [
     "use_cache",
 ];
 
-/// An object of a configuration, which notes the keys that are read.
+/// An object of a configuration. Records the keys that are read.
 pub(crate) struct Keys<'a> {
-    /// The keys that lead to it, with a dot at the end.
+    /// The path of the object, with a dot at the end.
     path: String,
     object: &'a Map<String, Value>,
     read: RefCell<BTreeSet<&'a str>>,
@@ -122,7 +122,7 @@ impl<'a> Keys<'a> {
         self.typed(key, "a bool", Value::as_bool)
     }
 
-    /// A size of at least 1 that a graph may have.
+    /// A size from 1 to [`MOST`].
     pub fn size(&self, key: &str) -> Result<Option<usize>, ConfigError> {
         let size = |value: &Value| {
             value.as_u64().filter(|size| (1..=MOST).contains(size)).and_then(|size| usize::try_from(size).ok())
@@ -138,7 +138,7 @@ impl<'a> Keys<'a> {
         self.required(key, self.size(key)?)
     }
 
-    /// A token, a list of them, or none.
+    /// A token or a list of tokens; empty if the key is missing.
     pub fn tokens(&self, key: &str) -> Result<Vec<u32>, ConfigError> {
         let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
         let tokens = |value: &'a Value| match value.as_array() {
@@ -148,12 +148,12 @@ impl<'a> Keys<'a> {
         Ok(self.typed(key, "a token or a list of tokens", tokens)?.unwrap_or_default())
     }
 
-    /// Checks that a key, if it is present, has a value.
+    /// Checks that the value of a key, if present, is `allowed`.
     pub fn only(&self, key: &str, expected: &'static str, allowed: impl Fn(&Value) -> bool) -> Result<(), ConfigError> {
         self.typed(key, expected, |value| allowed(value).then_some(())).map(|_| ())
     }
 
-    /// Checks that every key is read or has no effect on the results.
+    /// Checks that every key was read or does not affect results.
     pub fn finish(&self) -> Result<(), ConfigError> {
         let read = self.read.borrow();
         let is_off = |value: &Value| match value {

@@ -1,29 +1,29 @@
 //! Language models of Hugging Face checkpoints as graphs: `llama`, `mistral`, `qwen2`, `qwen3` and `t5`.
 //!
-//! Parameters have the names of the checkpoints.
+//! Parameters have the names of the checkpoint.
 //!
 //! # Inputs
 //!
-//! A run has the tokens of `B` sequences from some position on; keys and values of earlier tokens are in rows of a
-//! cache.
+//! A run computes the next tokens of `B` sequences. Keys and values of earlier tokens are in rows of a cache.
 //!
 //! | input | type | contents |
 //! |---|---|---|
-//! | `lengths` | integers `[B]`, read on the host | tokens of every sequence |
+//! | `lengths` | integers `[B]`, read on the host | number of tokens of each sequence in this run |
 //! | `tokens` | U32 `[rows]` | the tokens |
-//! | `kept` | U32 `[rows]` | the cache rows that take their keys and values; no two are the same |
-//! | `before.lengths` | integers `[B]`, read on the host | cache rows that a sequence continues |
-//! | `before` | U32 `[rows before]` | these rows, in order; sequences may share them |
+//! | `kept` | U32 `[rows]` | the distinct cache rows to which keys and values of the tokens are written |
+//! | `before.lengths` | integers `[B]`, read on the host | number of earlier tokens of each sequence |
+//! | `before` | U32 `[rows before]` | the cache rows of the earlier tokens, in order; sequences may share rows |
 //! | `wanted` | U32 `[n]` | the rows of `tokens` to compute logits for |
-//! | `asked.rows`, `asked.tokens` | U32 `[m]` | rows of the logits, and tokens whose probabilities are computed |
-//! | `cos`, `sin` | F32 `[rows, width of a head / 2]` | [`Rope::tables`] of the positions, for decoders without an encoder |
-//! | `encoder.kept.lengths` | integers `[P]`, read on the host | tokens of every prompt, for T5, as all that follow |
-//! | `encoder.tokens`, `encoder.kept` | U32 `[prompt rows]` | the tokens, and the rows of the cross-attention caches for them |
-//! | `memory.lengths`, `memory` | as `before` | the rows of the cross-attention caches that a sequence reads |
+//! | `asked.rows`, `asked.tokens` | U32 `[m]` | row of the logits and token of each requested probability |
+//! | `cos`, `sin` | F32 `[rows, width of a head / 2]` | [`Rope::tables`] of the positions; only without an encoder |
+//! | `encoder.kept.lengths` | integers `[P]`, read on the host | T5: number of tokens of each prompt |
+//! | `encoder.tokens`, `encoder.kept` | U32 `[prompt rows]` | T5: the tokens, and the cross-attention cache rows to write |
+//! | `memory.lengths`, `memory` | as `before` | T5: the cross-attention cache rows that each sequence reads |
 //!
 //! # Outputs and states
 //!
-//! `logits` `[n, vocabulary]`; `asked` `[m]`, the logarithms of probabilities among the whole vocabulary; `k_cache` and `v_cache` of every attention layer that has one.
+//! The outputs are `logits` `[n, vocabulary]`, and `asked` `[m]`: log probabilities over the whole vocabulary. The states are `k_cache` and
+//! `v_cache` of every cached attention layer.
 #![forbid(unsafe_code)]
 
 mod activation;
@@ -57,10 +57,10 @@ pub enum Config {
 }
 
 impl Config {
-    /// From the text of a `config.json`.
+    /// Parses the text of a `config.json`.
     ///
     /// # Errors
-    /// [`ConfigError`] names the key that is missing, unknown or has a value that is not supported.
+    /// [`ConfigError`] names the key that is missing, unknown or has an unsupported value.
     ///
     /// ```
     /// use rewire_decoders::Config;
@@ -85,7 +85,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Number of tokens of the vocabulary.
+    /// Size of the vocabulary.
     pub fn vocabulary(&self) -> usize {
         match self {
             Self::Causal(config) => config.vocabulary,
@@ -101,7 +101,7 @@ impl Config {
         }
     }
 
-    /// The name of the table of token embeddings, if it is not also a factor of the logits.
+    /// The name of the token embedding table; `None` if it is tied to the output projection.
     pub fn table(&self) -> Option<&'static str> {
         match self {
             Self::Causal(config) => (!config.is_tied).then_some("model.embed_tokens.weight"),
@@ -109,7 +109,7 @@ impl Config {
         }
     }
 
-    /// Tokens that end a text.
+    /// End-of-sequence tokens.
     pub fn stop(&self) -> &[u32] {
         match self {
             Self::Causal(config) => &config.stop,
@@ -117,7 +117,7 @@ impl Config {
         }
     }
 
-    /// The angles of positions; `None` for models without rotary positions.
+    /// The rotary position embedding; `None` for models without one.
     pub fn rope(&self) -> Option<&Rope> {
         match self {
             Self::Causal(config) => Some(&config.rope),
@@ -125,7 +125,7 @@ impl Config {
         }
     }
 
-    /// The token that the decoder of an encoder begins with; `None` for decoders that continue the prompt.
+    /// The first token of an encoder-decoder model's output; `None` for decoders that continue the prompt.
     pub fn start(&self) -> Option<u32> {
         match self {
             Self::Causal(_) => None,
@@ -133,8 +133,8 @@ impl Config {
         }
     }
 
-    /// The logits `[rows, vocabulary]` of all rows of whole sequences, which read no caches: of the inputs `lengths`, `tokens`, `cos` and `sin`. `None`
-    /// for models with an encoder.
+    /// The logits `[rows, vocabulary]` of all rows of complete sequences, without caches, from the inputs `lengths`, `tokens`, `cos` and `sin`.
+    /// `None` for models with an encoder.
     pub fn logits(&self, scope: &Scope) -> Option<Tensor> {
         match self {
             Self::Causal(config) => Some(config.forward_whole(scope)),
@@ -142,10 +142,10 @@ impl Config {
         }
     }
 
-    /// The graph, with weights stored as `dtype`.
+    /// Traces the model's graph, with weights stored as `dtype`.
     ///
     /// # Errors
-    /// [`ConfigError::Graph`] names the operator that does not take its operands.
+    /// [`ConfigError::Graph`] names the operator that rejected its operands.
     pub fn trace(&self, dtype: DType) -> Result<Graph, ConfigError> {
         let scope = Scope::new().without_places().with_weights(dtype);
         let logits = match self {
@@ -157,7 +157,7 @@ impl Config {
     }
 }
 
-/// The logarithms of the probabilities of some tokens.
+/// The log probabilities of the tokens in the inputs `asked.rows` and `asked.tokens`.
 fn asked(scope: &Scope, logits: &Tensor) -> Tensor {
     let count = scope.size("asked");
     let [rows, tokens] = ["asked.rows", "asked.tokens"].map(|name| scope.input(name, DType::U32, [count.clone()]));

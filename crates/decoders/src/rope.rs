@@ -1,4 +1,4 @@
-//! Rotary positions (Su et al., 2021) with the scalings of Hugging Face.
+//! Rotary position embeddings (Su et al., 2021) with the scalings of Hugging Face.
 
 use crate::ConfigError;
 use crate::keys::Keys;
@@ -6,17 +6,17 @@ use rewire_graph::{HostTensor, TensorSizeError};
 use serde_json::Value;
 use std::f64::consts::PI;
 
-/// The angles of rotary positions.
+/// A rotary position embedding.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
     /// The angle of position 1, for every pair of columns.
     frequencies: Vec<f32>,
-    /// Factor of cosines and sines.
+    /// Factor applied to cosines and sines.
     gain: f64,
 }
 
 impl Rope {
-    /// Of `rope_parameters`, or of `rope_theta` and `rope_scaling` in older configurations.
+    /// Parses `rope_parameters`, or `rope_theta` and `rope_scaling` of older configurations.
     pub(crate) fn parse(keys: &Keys<'_>, width: usize) -> Result<Self, ConfigError> {
         let parameters = match keys.object("rope_parameters")? {
             Some(parameters) => Some(parameters),
@@ -53,7 +53,7 @@ impl Rope {
         Self { frequencies: frequencies.into_iter().map(|frequency| frequency as f32).collect(), gain }
     }
 
-    /// Cosines and sines of positions, `[positions, width / 2]` each. Angles are rounded to f32 as the reference rounds them.
+    /// Cosines and sines of positions, `[positions, width / 2]` each. Angles are rounded to f32 as in the reference.
     ///
     /// # Errors
     /// [`TensorSizeError`] if their memory cannot be allocated.
@@ -69,7 +69,7 @@ impl Rope {
     }
 }
 
-/// Long wavelengths stretched, with a smooth passage to short ones.
+/// Llama 3: divides the frequencies of long wavelengths by `factor`, with a smooth transition to unchanged short ones.
 fn llama3(keys: &Keys<'_>, plain: Vec<f64>) -> Result<Vec<f64>, ConfigError> {
     let number = |key: &str| keys.required(key, keys.float(key)?);
     let [factor, low, high, longest] = [
@@ -92,7 +92,7 @@ fn llama3(keys: &Keys<'_>, plain: Vec<f64>) -> Result<Vec<f64>, ConfigError> {
     Ok(scaled.collect())
 }
 
-/// YaRN (Peng et al., 2023).
+/// YaRN (Peng et al., 2023): the frequencies, and the factor of cosines and sines.
 fn yarn(keys: &Keys<'_>, plain: Vec<f64>, base: f64, longest: Option<usize>) -> Result<(Vec<f64>, f64), ConfigError> {
     let factor = keys.required("factor", keys.float("factor")?)?;
     let original = keys.size("original_max_position_embeddings")?.or(longest);

@@ -1,4 +1,4 @@
-//! Encoders and decoders of T5, with biases by relative position.
+//! The encoder and decoder of T5, with relative position biases.
 
 use crate::ConfigError;
 use crate::activation::Activation;
@@ -7,13 +7,13 @@ use crate::keys::Keys;
 use rewire_graph::{DType, HostTensor, Scope, Tensor};
 use serde_json::Value;
 
-/// The sizes and options of an encoder with its decoder.
+/// The sizes and options of an encoder-decoder model.
 #[derive(Clone, Debug)]
 pub struct T5Config {
     pub(crate) vocabulary: usize,
     width: usize,
     hidden: usize,
-    /// Blocks of the encoder and of the decoder.
+    /// Number of blocks of the encoder and of the decoder.
     blocks: [usize; 2],
     heads: Heads,
     buckets: Buckets,
@@ -22,13 +22,13 @@ pub struct T5Config {
     eps: f64,
     pub(crate) is_tied: bool,
     is_scaled: bool,
-    /// The token that the decoder begins with.
+    /// The first token of the decoder.
     pub(crate) start: u32,
-    /// Tokens that end a text.
+    /// End-of-sequence tokens.
     pub(crate) stop: Vec<u32>,
 }
 
-/// How distances are put into buckets.
+/// The buckets of relative distances: their number, and the largest distance to distinguish.
 #[derive(Clone, Copy, Debug)]
 struct Buckets {
     count: usize,
@@ -70,8 +70,8 @@ impl T5Config {
         })
     }
 
-    /// The logits of the decoder's rows that a run requests; the encoder writes keys and values of its tokens to the
-    /// decoder's caches.
+    /// The logits of the rows in the input `wanted`. The encoder writes keys and values of its tokens to the decoder's
+    /// cross-attention caches.
     pub(crate) fn forward(&self, scope: &Scope) -> Tensor {
         let table = scope.weight("shared.weight", [self.vocabulary, self.width]);
         let prompts = CachedRows::input(scope, "encoder.kept", &scope.size("prompts"));
@@ -152,7 +152,7 @@ impl T5Config {
         linear(scope, name, x, self.heads.queries * self.heads.width, false)
     }
 
-    /// Heads joined to the width of the model.
+    /// Projects the joined heads to the width of the model.
     fn joined(&self, scope: &Scope, x: &Tensor) -> Tensor {
         linear(scope, "o", x, self.width, false)
     }
@@ -172,7 +172,7 @@ impl T5Config {
         })
     }
 
-    /// The biases of the first block, which all blocks take, for every pair by its distance.
+    /// The bias of every pair by its distance. All blocks use the table of the first block.
     fn bias(&self, scope: &Scope, distance: &Tensor, looks_ahead: bool) -> Tensor {
         let name = "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
         let table = scope.weight(name, [self.buckets.count, self.heads.queries]);
@@ -183,8 +183,8 @@ impl T5Config {
 }
 
 impl Buckets {
-    /// The buckets of the distances `-most..=most` from a query to a key; with `looks_ahead` half of them are for later
-    /// keys.
+    /// The buckets of the distances `-most..=most` from a query to a key. With `looks_ahead`, half of the buckets are for
+    /// later keys.
     fn by_distance(self, looks_ahead: bool) -> Vec<u32> {
         let most = self.most as i64;
         let bucket = |distance: i64| {
@@ -199,7 +199,7 @@ impl Buckets {
         (-most..=most).map(bucket).collect()
     }
 
-    /// The bucket of a distance as the reference rounds it: every step in f32.
+    /// The bucket of a distance, with every step rounded to f32 as in the reference.
     fn bucket(self, distance: usize, count: usize) -> usize {
         let exact = count / 2;
         if distance < exact {

@@ -1,17 +1,17 @@
-//! Steps of a beam search by the interpreter, against the same by lists.
+//! Compares steps of the beam search graph with the same search on plain lists.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 use rewire_decoders::{BeamLimits, beam_step};
 use rewire_graph::{DType, HostTensor, interpret};
 use std::collections::HashMap;
 
-/// The root is followed by 5 or 7, 5 by 1, 2 or the item 3; 7 by the item 4, as a prefix by 9, and by the item 5.
+/// The trie: entries of the root and of three more prefixes. States from [`ITEMS_FROM`] on are items.
 const OFFSETS: [i32; 5] = [0, 2, 5, 8, 9];
 const TOKENS: [i32; 9] = [5, 7, 1, 2, 3, 4, 4, 6, 9];
 const STATES: [i32; 9] = [1, 2, 5, 6, 7, 8, 3, 9, 10];
 const ITEMS_FROM: i32 = 4;
 
-/// A request: its prompt's cache rows, beams as scores, states, earlier rows and the latest one, and beams that are kept.
+/// A request: the cache rows of its prompt, its beams `(score, state, earlier rows, latest row)`, and its number of next beams.
 struct Request {
     prompt: Vec<u32>,
     beams: Vec<(f32, i32, Vec<i32>, i32)>,
@@ -30,7 +30,7 @@ fn lengths(of: impl Iterator<Item = usize>) -> HostTensor {
     HostTensor::lengths(&of.map(|length| length as i64).collect::<Vec<_>>())
 }
 
-/// What a step of these requests finds: scores, states, tokens, cache rows, and tokens asked for.
+/// Expected outputs: scores, states, tokens, cache rows, and `asked.tokens`.
 type Expected = (Vec<f32>, Vec<i64>, Vec<i64>, Vec<i64>, Vec<i64>);
 
 fn check(requests: &[Request], level: usize, [width, next]: [usize; 2]) {
@@ -101,7 +101,7 @@ fn check(requests: &[Request], level: usize, [width, next]: [usize; 2]) {
     let same = |name: &str, expected: &[i64]| {
         let found = found[name].to_i64();
         assert_eq!(found.len(), expected.len());
-        // Tokens of items and of absent candidates may be any.
+        // Tokens of items and of absent candidates are unspecified.
         assert!(found.iter().zip(expected).all(|(a, b)| a == b || *b < 0), "{name}: {found:?} instead of {expected:?}");
     };
     same("tokens", &expected.2);
@@ -128,6 +128,6 @@ fn the_best_candidates_of_every_request_continue() {
         (-0.75, 9, [vec![23], none()].concat()[..32].to_vec(), 24),
     ];
     check(&[Request { prompt: vec![2, 3], beams: second.to_vec(), winners: 2 }], 2, [1, 1]);
-    // No run follows.
+    // The last step: the next beams have no candidates.
     check(&[root(vec![4, 3], 2)], 0, [2, 0]);
 }
