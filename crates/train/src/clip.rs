@@ -3,8 +3,8 @@
 use crate::config::{ClippingType, GradClipping};
 use rewire_graph::{Dim, Tensor};
 
-/// The norm `(sum |g|^p)^(1/p)` of all gradients as one vector, `[1]`; for infinite `p` the largest absolute element; `None` without
-/// gradients. Their shapes must be constant.
+/// The norm `(sum |g|^p)^(1/p)` of all gradients as one vector, `[1]`. For infinite `p`, it is the largest absolute element. `None` if there
+/// are no gradients. Gradients must have constant shapes.
 pub fn global_norm(gradients: &[Tensor], p: f64) -> Option<Tensor> {
     if p == f64::INFINITY {
         let largest = gradients.iter().map(|gradient| largest(&gradient.abs()));
@@ -21,7 +21,7 @@ fn largest(x: &Tensor) -> Tensor {
     x.reshape([count.unwrap_or_default()]).max(0)
 }
 
-/// The sum of all elements, `[1]`: first over rows, for more parallelism.
+/// The sum of all elements, `[1]`. It sums each row first, for more parallelism.
 fn total(x: &Tensor) -> Tensor {
     if x.rank() == 0 {
         return x.reshape([1]);
@@ -32,8 +32,8 @@ fn total(x: &Tensor) -> Tensor {
 }
 
 impl GradClipping {
-    /// Clips gradients: all of them times `min(1, max_gradient / (norm + 1e-6))` with their [`global_norm`], or each element to
-    /// `-max_gradient..=max_gradient`, or not at all. They are `F32` of constant shapes.
+    /// Clips gradients as `clipping_type` selects: multiplies all by `min(1, max_gradient / (norm + 1e-6))`, with their [`global_norm`]; clamps
+    /// each element to `-max_gradient..=max_gradient`; or returns them unchanged. Gradients are `F32` of constant shapes.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};

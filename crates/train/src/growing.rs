@@ -2,31 +2,31 @@ use rewire_tables::Options;
 use std::fmt;
 use std::sync::Arc;
 
-/// Tables that share a map from raw ids to rows. Each has a row more than the map has: the last one, which ids without a row read.
+/// Tables that share a map from raw ids to rows. Each has one row more than the map: the last row is for ids without a row.
 #[derive(Clone, Debug)]
 pub struct GrowingTables {
     /// The name of the map.
     pub name: String,
     /// How ids are admitted and evicted.
     pub options: Options,
-    /// The parameters.
+    /// The parameter names of the tables.
     pub tables: Vec<String>,
-    /// The inputs with their ids.
+    /// The names of the inputs with ids.
     pub inputs: Vec<String>,
     /// True if the last rows are trained.
     pub trains_default: bool,
-    /// The rows of new ids.
+    /// The initial values of rows for new ids.
     pub initial: InitialRows,
 }
 
-/// The initial values of a table's rows, by the name of the table and the row.
+/// A function that returns the initial values of a table's row.
 #[derive(Clone)]
 pub struct InitialRows(Arc<InitialRow>);
 
 type InitialRow = dyn Fn(&str, u32) -> Vec<f32> + Send + Sync;
 
 impl InitialRows {
-    /// Initial values by a function of the name of the table and the row.
+    /// Initial values from a function of the table's name and the row number.
     pub fn new(row: impl Fn(&str, u32) -> Vec<f32> + Send + Sync + 'static) -> Self {
         Self(Arc::new(row))
     }

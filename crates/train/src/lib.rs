@@ -14,7 +14,7 @@
 //! )?;
 //! let optimizer = config.dense_optimizer.build()?;
 //!
-//! // One step of x -= rate * 2 x, of which the gradient is given.
+//! // One step of x -= rate * 2 x; the gradient 2 x is an input.
 //! let scope = Scope::new();
 //! let [rate, x, gradient] = ["rate", "x", "gradient"].map(|name| scope.input(name, DType::F32, [1]));
 //! let updated = optimizer.update(&rate, &[], &x, &gradient, &[]);

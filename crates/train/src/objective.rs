@@ -29,8 +29,8 @@ pub struct Objective {
 }
 
 impl Objective {
-    /// The graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output to minimize, an `F32`
-    /// of one element. Other outputs of one element are reported with it. All float parameters are trained.
+    /// Creates an objective from the graph of a model, traced in [`Mode::Train`](rewire_graph::Mode::Train), and the name of the output to
+    /// minimize, an `F32` of one element. Other outputs of one element are reported with it. All float parameters are trained.
     pub fn new(graph: Graph, loss: impl Into<String>) -> Self {
         Self {
             graph,
@@ -48,7 +48,7 @@ impl Objective {
         &self.graph
     }
 
-    /// Declares parameters as tables: the sparse optimizer updates only the rows that a step looked up. The ids must depend
+    /// Declares parameters as tables: the sparse optimizer updates only the rows looked up in a step. The ids must depend
     /// only on inputs of a run.
     #[must_use]
     pub fn tables<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> Self {
@@ -61,22 +61,22 @@ impl Objective {
         self.tables.iter().map(String::as_str)
     }
 
-    /// Declares tables whose rows are assigned to ids. Their inputs may then be raw ids, `I64`, instead of rows.
+    /// Declares growing tables, whose rows are assigned to ids at run time. Their inputs may then be raw ids, `I64`, instead of rows.
     #[must_use]
     pub fn growing(mut self, tables: impl IntoIterator<Item = GrowingTables>) -> Self {
         self.growing.extend(tables);
         self
     }
 
-    /// Divides some tables among ranks otherwise than the configuration.
+    /// Overrides the configured sharding of some tables.
     #[must_use]
     pub fn sharded(mut self, tables: impl IntoIterator<Item = (String, Sharding)>) -> Self {
         self.sharding.extend(tables);
         self
     }
 
-    /// Declares an input with one row for each example over which the loss is a mean. Ranks of a training weight the
-    /// losses of their batches by the number of these rows; without it all batches have the same weight.
+    /// Declares an input with one row per example, for a loss that is a mean over examples. Ranks then weight the losses
+    /// of their batches by the number of examples; otherwise all batches have the same weight.
     #[must_use]
     pub fn examples(mut self, input: impl Into<String>) -> Self {
         self.examples = Some(input.into());

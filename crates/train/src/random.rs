@@ -52,7 +52,7 @@ impl Random {
         word ^ word >> 31
     }
 
-    /// Skips this many numbers, as fast as one: the generator counts.
+    /// Skips `count` numbers in constant time.
     pub fn skip(&mut self, count: u64) {
         self.0 = self.0.wrapping_add(STEP.wrapping_mul(count));
     }
@@ -64,7 +64,7 @@ impl Random {
 
     /// A whole number below `end`; `None` if `end` is 0.
     pub fn below(&mut self, end: usize) -> Option<usize> {
-        // The high word of a product of 128 bits, which is below `end`.
+        // The high 64 bits of the product are below `end`.
         (end > 0).then(|| ((u128::from(self.next()) * end as u128) >> 64) as usize)
     }
 }

@@ -1,15 +1,15 @@
-//! The scale of losses of f16.
+//! Dynamic loss scaling for f16.
 
 use crate::Moment;
 use crate::config::GradScaler;
 use rewire_graph::Tensor;
 
-/// The scale of losses, and the steps without an overflow since it changed, each `[1]`.
+/// The loss scale, and the number of steps without an overflow since it changed, each `[1]`.
 #[derive(Clone, Debug)]
 pub struct LossScale {
     /// The factor of losses.
     pub scale: Tensor,
-    /// Steps, a whole number.
+    /// The number of steps.
     pub growth: Tensor,
 }
 
@@ -20,10 +20,10 @@ impl GradScaler {
         [scale, Moment { name: "growth", initial: 0.0, ..scale }]
     }
 
-    /// The scale after a step, where `is_finite` `[1]` is 1 if its gradients are finite and 0 otherwise.
+    /// The scale after a step. `is_finite` `[1]` is 1 if the gradients of the step are finite, otherwise 0.
     ///
-    /// An overflow multiplies it by `backoff_factor`; after `growth_interval` steps without one it is multiplied by
-    /// `growth_factor`, unless the result exceeds f32. Both reset the step count to 0.
+    /// An overflow multiplies the scale by `backoff_factor`. After `growth_interval` steps without an overflow it is
+    /// multiplied by `growth_factor`, unless the result exceeds f32. Both reset the step count to 0.
     ///
     /// ```
     /// use rewire_graph::{DType, HostTensor, Scope, interpret};

@@ -1,4 +1,4 @@
-//! Learning rates by step.
+//! Learning rate schedules.
 
 use crate::config::{ConfigError, number};
 use serde::Deserialize;
@@ -26,7 +26,7 @@ use std::num::NonZeroU64;
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Schedule {
-    /// The optimizer's rate in every step.
+    /// A constant rate, the optimizer's.
     #[serde(rename = "constant_learning_rate")]
     Constant {},
     /// Exponential decay.
@@ -35,10 +35,10 @@ pub enum Schedule {
     /// A list of rates.
     #[serde(rename = "manual_step_learning_rate")]
     ManualStep(ManualStep),
-    /// Half a period of a cosine.
+    /// Half a cosine period.
     #[serde(rename = "cosine_annealing_learning_rate")]
     CosineAnnealing(CosineAnnealing),
-    /// Halves of periods of a cosine, one after the other.
+    /// Repeated half cosine periods.
     #[serde(rename = "cosine_annealing_warm_restarts_learning_rate")]
     CosineAnnealingWarmRestarts(CosineAnnealingWarmRestarts),
 }
@@ -50,10 +50,10 @@ pub enum Schedule {
 pub struct ExponentialDecay {
     /// Steps per decay factor.
     pub decay_size: NonZeroU64,
-    /// The factor.
+    /// The decay factor.
     #[serde(default = "decay_factor")]
     pub decay_factor: f64,
-    /// True if `p` is rounded down.
+    /// True rounds `p` down.
     #[serde(default = "is_staircase")]
     pub staircase: bool,
     /// The initial rate of the warm-up.
@@ -70,7 +70,7 @@ pub struct ExponentialDecay {
     pub by_epoch: bool,
 }
 
-/// The rate is `learning_rates[i - 1]`, where `i` of the `schedule_sizes` are below the step; the base if `i` is 0.
+/// The rate is `learning_rates[i - 1]`, with `i` the number of `schedule_sizes` below the step. If `i` is 0, it is the base.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ManualStep {
@@ -86,12 +86,12 @@ pub struct ManualStep {
     pub by_epoch: bool,
 }
 
-/// After a warm-up as in [`ExponentialDecay`] the rate is `m + (base - m) (1 + cos(pi t / T_max)) / 2`, with `m` the
-/// `min_learning_rate` and `t` the steps since then, at most `T_max`.
+/// After a warm-up as in [`ExponentialDecay`], the rate is `m + (base - m) (1 + cos(pi t / T_max)) / 2`, with `m` the
+/// `min_learning_rate` and `t` the steps since the warm-up, at most `T_max`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CosineAnnealing {
-    /// Steps until the smallest rate.
+    /// Steps until the rate is minimal.
     #[serde(rename = "T_max")]
     pub t_max: NonZeroU64,
     /// The smallest rate.
@@ -108,7 +108,7 @@ pub struct CosineAnnealing {
     pub by_epoch: bool,
 }
 
-/// [`CosineAnnealing`] with restarts: periods of `T_0`, `T_0 T_mult`, `T_0 T_mult^2` steps and so on, each from the base.
+/// [`CosineAnnealing`] with restarts: periods of `T_0`, `T_0 T_mult`, `T_0 T_mult^2`, .. steps, each starting at the base.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CosineAnnealingWarmRestarts {
@@ -197,12 +197,12 @@ impl Schedule {
     }
 }
 
-/// The rate of a step of the warm-up, or the steps since then.
+/// The number of steps since the warm-up; `Err` with the rate during the warm-up.
 fn warm_up(base: f64, step: u64, first: f64, size: u64) -> Result<u64, f64> {
     step.checked_sub(size).ok_or((base - first) * (step as f64 / size as f64) + first)
 }
 
-/// The rate at a part of half a cosine's period.
+/// The rate at step `at` of half a cosine period of `period` steps.
 fn cosine(base: f64, min: f64, at: u64, period: u64) -> f64 {
     min + (base - min) * (0.5 * (1.0 + (PI * at as f64 / period as f64).cos()))
 }

@@ -1,4 +1,4 @@
-//! Configurations, and the errors of invalid ones.
+//! Valid configurations, and errors of invalid ones.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::Coded;

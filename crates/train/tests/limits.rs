@@ -1,4 +1,4 @@
-//! Limits of gradients, and the scale of losses.
+//! Gradient clipping, and loss scaling.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, Dim, Graph, HostTensor, Scope, Tensor, interpret};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 const SHAPES: [&[usize]; 5] = [&[25, 3], &[], &[7], &[2, 5, 1], &[1, 50]];
 
-/// Elements of one size and both signs.
+/// Gradients of similar magnitude and both signs.
 fn gradients(scale: f64) -> Vec<Vec<f64>> {
     let of = |at: usize, len: usize| (0..len).map(move |i| ((i * 7 + at * 5) % 11) as f64 * 0.25 - 1.0);
     let all = SHAPES.iter().enumerate();
@@ -88,7 +88,7 @@ fn elements_are_limited_or_nothing_is() {
     assert_eq!(clipped(GradClipping { max_gradient: 0.1, ..GradClipping::default() }, &gradients), gradients);
 }
 
-/// The states after each of the steps.
+/// The scale and step count after each step.
 fn scales(scaler: GradScaler, finite: &[bool]) -> Vec<(f64, f64)> {
     let graph: Graph = {
         let scope = Scope::new();

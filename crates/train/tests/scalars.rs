@@ -1,11 +1,11 @@
-//! Parameters of no axis are trained like others, whatever a step does besides.
+//! Scalar parameters are trained like others, with all options of a step.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_runtime::{Inputs, Kernel, ModelOptions};
 use rewire_train::{Objective, TrainConfig, Trainer};
 
-/// The parameter after 40 steps towards `2 = 1.5 slope`.
+/// The parameter after 40 steps that fit `1.5 slope = 2`.
 fn slope(keys: &str) -> f64 {
     let scope = Scope::new();
     let x = scope.input("x", DType::F32, [scope.size("rows")]);

@@ -1,4 +1,4 @@
-//! Learning rates by step, against numbers of the reference and the table that defines them.
+//! Compares learning rates with the reference's numbers and with their definitions.
 #![allow(clippy::unwrap_used)]
 
 use rewire_train::Schedule;

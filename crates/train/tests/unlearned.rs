@@ -1,4 +1,4 @@
-//! Parameters that the loss does not depend on are read as they began, and stay so.
+//! Parameters that the loss does not depend on keep their initial values.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, Scope};

@@ -1,4 +1,4 @@
-//! Updates of parameters: they need as few kernels as one vector, and states do not share a name.
+//! Updates of parameters: small parameters are updated by one kernel, and state names are unique.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, Scope};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 const WIDTH: usize = 6;
 
-/// Kernels of a step of layers with a matrix and a bias each, of which some learn: all, and those that are not sums.
+/// Number of kernels in a step of `count` layers, of which `learned` are trained: all kernels, and kernels other than sums.
 fn kernels(count: usize, learned: usize, keys: &str) -> (usize, usize) {
     let scope = Scope::new();
     let mut x = scope.input("x", DType::F32, [scope.size("rows"), WIDTH.into()]);
@@ -51,7 +51,7 @@ fn kernels_grow_by_a_half_a_parameter() {
     }
 }
 
-/// Dense optimizers with every set of states that they keep.
+/// Dense optimizers that cover every set of states.
 fn dense_optimizers() -> Vec<Value> {
     vec![
         json!({ "sgd_optimizer": { "lr": 0.1 } }),
@@ -68,10 +68,10 @@ fn dense_optimizers() -> Vec<Value> {
 
 const SPARSE: [&str; 5] = ["sgd", "adagrad", "rowwise_adagrad", "adam", "partial_rowwise_adam"];
 
-/// Rows of the table, and its columns.
+/// Shape of the table.
 const TABLE: [usize; 2] = [5, 3];
 
-/// `(x . table[id] * weight - y)^2`, and a weight that is too large to be updated with others.
+/// `mean((table[id] * weight + x large - y)^2)`; `large` is too large to be updated together with other parameters.
 fn objective(weight: &str) -> Objective {
     let scope = Scope::new();
     let rows = scope.size("rows");
@@ -98,7 +98,7 @@ fn trainer(objective: &Objective, config: &Value) -> Result<Trainer, TrainError>
     Trainer::new(objective, &TrainConfig::from_json(&config.to_string()).unwrap(), begin, options)
 }
 
-/// Rows of a batch: an id, an error signal, and the input of the large weight.
+/// A batch of `rows`: an id, the target `y`, and the input `x` of the large parameter.
 fn batch(rows: std::ops::Range<usize>) -> Inputs {
     let count = rows.len();
     let values = |width: usize, unit: f32| -> Vec<f32> {
@@ -111,7 +111,7 @@ fn batch(rows: std::ops::Range<usize>) -> Inputs {
         .with("x", HostTensor::f32([count, 1100], &values(1100, 0.01)).unwrap())
 }
 
-/// Parameters and averages after two steps of eight rows, in batches of this size.
+/// Parameters and averages after two steps of eight rows, in batches of `rows` rows.
 fn learned(config: &Value, rows: usize) -> BTreeMap<String, Vec<f32>> {
     let mut trainer = trainer(&objective("weight"), config).unwrap_or_else(|error| panic!("{config}: {error}"));
     let mut preparer = trainer.preparer();
@@ -183,7 +183,7 @@ fn names_that_steps_use_are_refused() {
     assert!(error.to_string().contains("`train:moment:exp_avg:table` begins with `train:`"), "{error}");
 }
 
-/// `mean over rows of (x . (a + b) + sum of table[id])`, with a running mean of `x` as a state: its gradients only depend on the rows.
+/// `mean over rows of (x . (a + b) + sum of table[id])`, with a running mean of `x` as a state. Gradients do not depend on parameters.
 fn linear() -> Objective {
     let scope = Scope::new();
     let rows = scope.size("rows");
@@ -215,7 +215,7 @@ fn linear_trainer(keys: &Value) -> Trainer {
     Trainer::new(&linear(), &TrainConfig::from_json(&config.to_string()).unwrap(), begin, options).unwrap()
 }
 
-/// Two rows whose mean of `x` is `[first, -1]`, and which look up row 0 and another.
+/// Two rows with `x` `[first, -1]` that look up row 0 and row `id`.
 fn linear_batch(first: f32, id: u32) -> Inputs {
     Inputs::new()
         .with("x", HostTensor::f32([2, 2], &[first, -1.0, first, -1.0]).unwrap())
@@ -239,7 +239,7 @@ fn parts_have_optimizers_and_rates_of_their_own() {
         let prepared = preparer.prepare(vec![linear_batch(2.0, 1)]).unwrap();
         trainer.step(prepared.of_epoch(epoch)).unwrap();
     }
-    // Adam's steps are of the size of the rate; those of gradient descent 0.25 g, and in the second epoch 0.5 g.
+    // Adam's steps have the size of the rate. Gradient descent steps are 0.25 g, and 0.5 g in the second epoch.
     for (actual, expected) in values(&trainer, "a").iter().zip([-0.25, 0.25]) {
         assert!((actual - expected).abs() < 1e-5, "{actual} {expected}");
     }
@@ -255,13 +255,14 @@ fn fused_tables_do_not_wait_for_other_batches() {
         let report = trainer.step(preparer.prepare(vec![linear_batch(first, id)]).unwrap()).unwrap();
         seen.push((report.loss, values(&trainer, "a"), values(&trainer, "table")));
     }
-    // A batch moves each of the two rows that it looks up by half of a half, and `a` by the mean over two batches after the second one.
+    // Each batch moves its two rows by 0.5 / 2: their gradient, divided by the number of batches. `a` moves only after the second batch, by
+    // the mean gradient.
     assert_eq!(seen[0].1, [0.0, 0.0]);
     assert_eq!(seen[0].2, [-0.25, -0.25, -0.25, -0.25, 0.0, 0.0]);
     assert_eq!(seen[1].1, [-4.0, 1.0]);
     assert_eq!(seen[1].2, [-0.5, -0.5, -0.25, -0.25, -0.25, -0.25]);
     assert_eq!(seen[2].1, [-4.0, 1.0]);
-    // Losses are those of the batches: the second one uses the tables as updated by the first one.
+    // The second batch reads the tables as updated by the first one.
     assert_eq!(seen[1].0, -0.25);
 }
 
@@ -293,7 +294,7 @@ fn a_rate_of_0_stays() {
     assert_eq!(values(&trainer, "a"), [0.0, 0.0]);
 }
 
-/// Counts the bytes that each thread took and did not give back.
+/// An allocator that counts the live bytes of each thread.
 struct Counting;
 
 thread_local! {
@@ -301,11 +302,11 @@ thread_local! {
 }
 
 fn count(bytes: isize) {
-    // A thread that ends has no count any more.
+    // A thread that is ending has no count.
     let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 
-// SAFETY: memory comes from the system's allocator and goes back to it.
+// SAFETY: all calls are forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);

@@ -17,11 +17,11 @@ pub struct GradClipping {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClippingType {
-    /// The norm of all gradients as one vector.
+    /// Clips the norm of all gradients as one vector.
     Norm,
-    /// The absolute value of every element.
+    /// Clips the absolute value of every element.
     Value,
-    /// Nothing.
+    /// No clipping.
     #[default]
     None,
 }

@@ -17,7 +17,7 @@ pub enum DenseOptimizer {
     /// Kingma and Ba, 2015; its weight decay is part of the gradient.
     #[serde(rename = "adam_optimizer")]
     Adam(Adam),
-    /// Loshchilov and Hutter, 2019: Adam whose weight decay is not part of the gradient.
+    /// Loshchilov and Hutter, 2019: Adam with decoupled weight decay.
     #[serde(rename = "adamw_optimizer")]
     AdamW(AdamW),
     /// Zeiler, 2012.
@@ -86,7 +86,7 @@ pub struct Adam {
     pub weight_decay: f64,
 }
 
-/// [`Adam`] of the plain gradient, and `w -= lr weight_decay w`.
+/// [`Adam`] without weight decay in the gradient, and `w -= lr weight_decay w`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AdamW {
@@ -193,7 +193,7 @@ impl Configured for DenseOptimizer {
     }
 }
 
-/// An optimizer whose weight decay is part of the gradient.
+/// An optimizer with weight decay added to the gradient.
 fn coupled(rule: impl crate::Rule + 'static, weight_decay: f64) -> Result<Optimizer, ConfigError> {
     number("weight_decay", weight_decay, 0.0..)?;
     Ok(Optimizer::new(rule).with_weight_decay(WeightDecay::Coupled(weight_decay)))

@@ -11,10 +11,10 @@ pub enum ConfigError {
     /// The text is not JSON, or not an object with the keys of a configuration.
     #[error("training configuration: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A key is unknown, of another type, or another key is missing in it.
+    /// A key is unknown, has a wrong type, or lacks a nested key.
     #[error("training configuration: `{key}`: {source}")]
     Key {
-        /// The path of the key, `dense_optimizer.adam_optimizer.lr`.
+        /// The path of the key, such as `dense_optimizer.adam_optimizer.lr`.
         key: String,
         /// The cause.
         source: serde_json::Error,
@@ -62,7 +62,7 @@ impl ConfigError {
     }
 }
 
-/// Checks a number that kernels compute with, in f32.
+/// Checks that a number is in `range` as f32, the type of kernels.
 pub(crate) fn number(key: &str, value: f64, range: impl RangeBounds<f64>) -> Result<(), ConfigError> {
     let single = value as f32;
     if range.contains(&single.into()) && (value == 0.0 || single.is_normal()) {

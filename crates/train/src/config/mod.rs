@@ -44,14 +44,14 @@ pub struct TrainConfig {
     /// Number of passes over all users; set either this or `steps`.
     #[serde(default)]
     pub epochs: Option<NonZeroU64>,
-    /// Seed of the order of users; if left out, the order of the file.
+    /// Seed for shuffling users; if left out, users keep the order of the file.
     #[serde(default)]
     pub shuffle_seed: Option<u64>,
-    /// Batches per step; their gradients are summed, each loss divided by their number.
+    /// Batches per step. Their gradients are averaged.
     #[serde(default = "one")]
     pub gradient_accumulation_steps: NonZeroUsize,
-    /// True if every batch is a separate step for tables and learning rates, and only dense optimizers accumulate
-    /// `gradient_accumulation_steps` batches, as with optimizers fused into the backward pass.
+    /// True makes every batch a step for tables and learning rates, as with optimizers fused into the backward pass. Only
+    /// dense optimizers then accumulate `gradient_accumulation_steps` batches.
     #[serde(default)]
     pub fused_tables: bool,
     /// Clipping of the gradients of dense parameters.
@@ -59,30 +59,30 @@ pub struct TrainConfig {
     pub grad_clipping: GradClipping,
     /// The optimizer of all parameters except tables.
     pub dense_optimizer: Scheduled<DenseOptimizer>,
-    /// Optimizers of some dense parameters; the first one that names a parameter is used.
+    /// Optimizers of some dense parameters. If several name a parameter, the first one is used.
     #[serde(default)]
     pub part_optimizers: Vec<PartOptimizer>,
     /// The optimizer of tables.
     pub sparse_optimizer: Scheduled<SparseOptimizer>,
-    /// How ranks of one training divide tables.
+    /// How tables are sharded over ranks.
     #[serde(default)]
     pub sharding: Sharding,
     /// The storage type of activations; `F32` if left out.
     #[serde(default)]
     pub mixed_precision: Option<MixedPrecision>,
-    /// How losses are scaled so that f16 holds their gradients; not at all if `None`.
+    /// Loss scaling, which keeps f16 gradients in range; `None` disables it.
     #[serde(default)]
     pub grad_scaler: Option<GradScaler>,
-    /// Averages of the dense parameters; none if left out.
+    /// Moving averages of the dense parameters; none if left out.
     #[serde(default)]
     pub ema: Option<Ema>,
     /// Memory limit in bytes for the tensors of a step, not counting parameters and optimizer states. Tensors that
-    /// exceed it are recomputed in the backward pass, cheapest first; the bits are the same. If left out, all tensors
-    /// for gradients are kept.
+    /// exceed it are recomputed in the backward pass, cheapest first; results keep their bits. If left out, all tensors
+    /// for gradients are stored.
     #[serde(default)]
     pub memory_limit: Option<NonZeroU64>,
-    /// A folder for tables of the sparse optimizer and their moments, which are kept there in unnamed files instead of
-    /// memory. The system caches used pages; a step reads and writes only the rows of its batches.
+    /// A folder for tables and their moments, which are then in unnamed files there instead of memory. The system caches
+    /// used pages; a step reads and writes only the rows of its batches.
     #[serde(default)]
     pub tables_folder: Option<PathBuf>,
 }
@@ -91,16 +91,16 @@ fn one() -> NonZeroUsize {
     NonZeroUsize::MIN
 }
 
-/// How the ranks of a training hold tables and their moments.
+/// How tables and their moments are sharded over the ranks of a training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharding {
-    /// Every rank has all tables.
+    /// Every rank has a copy of all tables.
     #[default]
     DataParallel,
-    /// Every table is on one rank; the ranks take turns.
+    /// Every table is on one rank; tables are assigned round robin.
     TableWise,
-    /// Every rank has an equal number of consecutive rows of each table.
+    /// Every rank has a contiguous block of the rows of each table. Blocks have equal sizes; the last ones may be smaller.
     RowWise,
 }
 
@@ -115,15 +115,15 @@ pub enum MixedPrecision {
     BF16,
 }
 
-/// The scale of losses, adapted to gradient overflows.
+/// Dynamic loss scaling, as `torch.amp.GradScaler`.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct GradScaler {
     /// The initial scale.
     pub init_scale: f64,
-    /// The factor of the scale after `growth_interval` steps without an overflow.
+    /// Multiplies the scale after `growth_interval` steps without an overflow.
     pub growth_factor: f64,
-    /// The factor of the scale after an overflow.
+    /// Multiplies the scale after an overflow.
     pub backoff_factor: f64,
     /// Steps without an overflow until the scale grows.
     pub growth_interval: NonZeroU64,
@@ -186,7 +186,7 @@ impl TrainConfig {
         done % batches == batches - 1
     }
 
-    /// The dense optimizers with their kinds, which are parts of state names. The default one comes first.
+    /// The dense optimizers, each with its kind, a part of its states' names. The default optimizer comes first.
     pub(crate) fn dense_optimizers(&self) -> Vec<(String, &Scheduled<DenseOptimizer>)> {
         let parts = self.part_optimizers.iter().enumerate();
         let parts = parts.map(|(index, part)| (format!("part{index}"), &part.scheduled));
@@ -221,7 +221,7 @@ impl GradScaler {
         number("init_scale", self.init_scale, f64::from(f32::MIN_POSITIVE)..)?;
         number("growth_factor", self.growth_factor, 1.0..)?;
         number("backoff_factor", self.backoff_factor, f64::from(f32::MIN_POSITIVE)..1.0)?;
-        // Counted in floats.
+        // The step count is an f32.
         let interval = self.growth_interval.get();
         if interval <= 1 << 24 {
             return Ok(());

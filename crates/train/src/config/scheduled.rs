@@ -11,15 +11,15 @@ pub trait Configured {
     /// The base learning rate of a schedule.
     fn lr(&self) -> f64;
 
-    /// The optimizer.
+    /// Creates the optimizer.
     ///
     /// # Errors
     /// [`ConfigError`] names the key that is out of bounds, or the unsupported optimizer.
     fn build(&self) -> Result<Optimizer, ConfigError>;
 }
 
-/// An optimizer and its learning rate schedule: an object with one key `.._optimizer`, and optionally one
-/// `.._learning_rate`, by default a constant rate.
+/// An optimizer and its learning rate schedule: an object with one key `.._optimizer`, and optionally a key
+/// `.._learning_rate`. The default is a constant rate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheduled<C> {
     /// The optimizer's configuration.
@@ -38,7 +38,7 @@ impl<C: Configured> Scheduled<C> {
         }
     }
 
-    /// The optimizer.
+    /// Creates the optimizer.
     ///
     /// # Errors
     /// As [`Configured::build`].

@@ -1,4 +1,4 @@
-//! Optimizers of tables. They only change the rows that a step looked up.
+//! Optimizers of tables. They change only the rows looked up in a step.
 
 use super::dense::{beta1, beta2, eps};
 use super::{ConfigError, Configured, number};
@@ -23,7 +23,7 @@ pub enum SparseOptimizer {
     /// [`Adam`](super::Adam), changed only in the looked-up rows, and `t` counting all steps.
     #[serde(rename = "adam_optimizer")]
     Adam(TableAdam),
-    /// The same with `v` of `mean(g^2)`, one per row.
+    /// As `Adam`, with one `v` per row, of `mean(g^2)`.
     #[serde(rename = "partial_rowwise_adam_optimizer")]
     PartialRowwiseAdam(TableAdam),
     /// Optimizers of the LAMB and LARS families, Adadelta and RMSprop, which are not supported for tables.
@@ -37,21 +37,21 @@ pub enum SparseOptimizer {
     Unsupported(IgnoredAny),
 }
 
-/// Gradient descent of rows.
+/// Gradient descent on rows.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableSgd {
     /// Learning rate.
     pub lr: f64,
-    /// True clips elements of gradients to `max_gradient`.
+    /// True clips each element of the gradient to `-max_gradient..=max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
-    /// The largest absolute value of an element.
+    /// The largest absolute value of a clipped element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
 }
 
-/// Adagrad of rows.
+/// Adagrad on rows.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableAdagrad {
@@ -69,10 +69,10 @@ pub struct TableAdagrad {
     /// How weight decay is applied.
     #[serde(default)]
     pub weight_decay_mode: WeightDecayMode,
-    /// True clips elements of gradients to `max_gradient`.
+    /// True clips each element of the gradient to `-max_gradient..=max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
-    /// The largest absolute value of an element.
+    /// The largest absolute value of a clipped element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
 }
@@ -80,7 +80,7 @@ pub struct TableAdagrad {
 /// How weight decay is applied to looked-up rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum WeightDecayMode {
-    /// Not at all.
+    /// No weight decay.
     #[default]
     #[serde(rename = "NONE")]
     None,
@@ -92,7 +92,7 @@ pub enum WeightDecayMode {
     Decouple,
 }
 
-/// Adam of rows.
+/// Adam on rows.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TableAdam {
@@ -110,10 +110,10 @@ pub struct TableAdam {
     /// Decoupled weight decay: the fraction of a row subtracted in a step with learning rate 1.
     #[serde(default)]
     pub weight_decay: f64,
-    /// True clips elements of gradients to `max_gradient`.
+    /// True clips each element of the gradient to `-max_gradient..=max_gradient`.
     #[serde(default)]
     pub gradient_clipping: bool,
-    /// The largest absolute value of an element.
+    /// The largest absolute value of a clipped element.
     #[serde(default = "unit")]
     pub max_gradient: f64,
 }

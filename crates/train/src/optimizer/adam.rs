@@ -4,8 +4,8 @@ use rewire_graph::Tensor;
 
 /// Adam (Kingma and Ba, 2015), with a second moment per element or per row.
 ///
-/// `1 - beta^t` is updated from step to step, `c' = (1 - beta) + beta c`: computed from `beta^t` it would lose precision in the
-/// first steps, and the number of applied steps is on the device.
+/// The bias correction `c = 1 - beta^t` is a state, updated by `c' = (1 - beta) + beta c`. Computing it from `beta^t` would lose
+/// precision in the first steps, and the host does not have `t`, the number of applied steps.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AdamRule {
     betas: [f64; 2],

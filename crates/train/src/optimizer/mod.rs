@@ -16,12 +16,12 @@ use rewire_graph::{DType, Dim, Tensor};
 use std::fmt::Debug;
 use std::sync::Arc;
 
-/// A state of an optimizer, an `F32`.
+/// A state of an optimizer, of type `F32`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Moment {
     /// The name, unique within the optimizer.
     pub name: &'static str,
-    /// True for one value per row, the parameter's shape without its last extent; else one per element.
+    /// True for one value per row: the parameter's shape without its last dimension. False for one value per element.
     pub rows: bool,
     /// The initial value of every element.
     pub initial: f32,
@@ -30,22 +30,22 @@ pub struct Moment {
 /// The result of a step.
 #[derive(Clone, Debug)]
 pub struct Updated {
-    /// The parameter, of its shape.
+    /// The new parameter.
     pub parameter: Tensor,
-    /// Its moments, in the order of [`Optimizer::moments`].
+    /// The new moments, in the order of [`Optimizer::moments`].
     pub moments: Vec<Tensor>,
 }
 
 /// The direction of a step.
 #[derive(Clone, Debug)]
 pub struct Direction {
-    /// The value subtracted from the parameter with learning rate 1, of the gradient's shape.
+    /// The value to subtract from the parameter at learning rate 1, in the gradient's shape.
     pub step: Tensor,
-    /// The moments after the step, in the order of [`Rule::moments`].
+    /// The new moments, in the order of [`Rule::moments`].
     pub moments: Vec<Tensor>,
 }
 
-/// Computes the direction of a step from gradients.
+/// Computes the direction of a step from a gradient.
 ///
 /// A custom optimizer implements this trait:
 ///
@@ -77,12 +77,12 @@ pub trait Rule: Debug + Send + Sync {
         vec![]
     }
 
-    /// The shared states after one more step.
+    /// Advances the shared states by one step.
     fn advance(&self, _shared: &[Tensor]) -> Vec<Tensor> {
         vec![]
     }
 
-    /// The direction of a step, from `shared` after [`Rule::advance`], the gradient, and the moments before the step. `None` if
+    /// The direction of a step, from the shared states after [`Rule::advance`], the gradient, and the moments before the step. `None` if
     /// the number of `shared` or `moments` is wrong.
     fn direction(&self, shared: &[Tensor], gradient: &Tensor, moments: &[Tensor]) -> Option<Direction>;
 }
@@ -90,19 +90,19 @@ pub trait Rule: Debug + Send + Sync {
 /// How weight decay is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum WeightDecay {
-    /// Not at all.
+    /// No weight decay.
     #[default]
     None,
     /// The gradient is `g + decay w`.
     Coupled(f64),
-    /// The step uses the plain gradient, and additionally `w -= rate decay w`.
+    /// The gradient is unchanged, and additionally `w -= rate decay w`.
     Decoupled(f64),
 }
 
-/// An update rule of parameters: `w -= rate direction`, with the direction of a [`Rule`].
+/// Updates parameters by `w -= rate direction`, with the direction of a [`Rule`].
 ///
-/// It accepts dense parameters and rows of tables: for these, `parameter` and `gradient` are the rows that a step looked
-/// up, `[U, D]`, with their moments `[U, D]`, or `[U]` for moments with one value per row.
+/// It accepts dense parameters and rows of tables. For tables, `parameter` and `gradient` are the `U` rows looked up in a
+/// step, `[U, D]`; moments are `[U, D]`, or `[U]` with one value per row.
 #[derive(Clone, Debug)]
 pub struct Optimizer {
     rule: Arc<dyn Rule>,
@@ -111,7 +111,7 @@ pub struct Optimizer {
 }
 
 impl Optimizer {
-    /// The optimizer of a rule, without weight decay and clipping.
+    /// Creates an optimizer from a rule, without weight decay and clipping.
     pub fn new(rule: impl Rule + 'static) -> Self {
         Self { rule: Arc::new(rule), weight_decay: WeightDecay::None, max_gradient: None }
     }
@@ -121,7 +121,7 @@ impl Optimizer {
         Self { weight_decay, ..self }
     }
 
-    /// Clips every element of gradients to `-max_gradient..=max_gradient` first.
+    /// Clips every element of gradients to `-max_gradient..=max_gradient` before the rule.
     pub fn with_max_gradient(self, max_gradient: f64) -> Self {
         Self { max_gradient: Some(max_gradient), ..self }
     }
@@ -136,15 +136,15 @@ impl Optimizer {
         self.rule.shared()
     }
 
-    /// The shared states after one more step, from `shared` in the order of [`Optimizer::shared`], each `[1]`.
+    /// Advances the shared states by one step. They are in the order of [`Optimizer::shared`], each `[1]`.
     pub fn advance(&self, shared: &[Tensor]) -> Vec<Tensor> {
         self.rule.advance(shared)
     }
 
-    /// A step of one parameter.
+    /// Updates one parameter.
     ///
-    /// `rate` is the step's learning rate, `[1]`, and `shared` the result of [`Optimizer::advance`] for it; `gradient` has the
-    /// shape of `parameter`, and `moments` are those before the step. All are `F32`.
+    /// `rate` is the learning rate of the step, `[1]`. `shared` is the result of [`Optimizer::advance`] for the step. `gradient` has
+    /// the shape of `parameter`. `moments` are the moments before the step. All are `F32`.
     ///
     /// [`Scope::finish`](rewire_graph::Scope::finish) returns an error if the gradient has another shape, or the number of
     /// moments is wrong.
@@ -165,8 +165,8 @@ impl Optimizer {
         Updated { parameter: self.moved(rate, parameter, &step), moments }
     }
 
-    /// The direction of a step, and the moments after it. `parameter` is called if the direction depends on it. `None` if the number of
-    /// moments is wrong.
+    /// The direction of a step, with the new moments. `parameter` is called only if the direction depends on it. `None` if the number
+    /// of moments is wrong.
     pub(crate) fn direction(
         &self,
         shared: &[Tensor],
@@ -212,7 +212,7 @@ fn squares(gradient: &Tensor, by_row: bool) -> Tensor {
     }
 }
 
-/// Broadcasts a moment to the elements of gradients; one per row, `[U]`, becomes a column.
+/// Reshapes a moment with one value per row, `[U]`, to a column, which broadcasts over gradients.
 fn spread(moment: &Tensor, by_row: bool) -> Tensor {
     if !by_row {
         return moment.clone();

@@ -14,34 +14,34 @@ pub enum StepError {
     /// An optimizer is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A gradient does not exist.
+    /// The loss cannot be differentiated.
     #[error(transparent)]
     Differentiate(#[from] DifferentiateError),
-    /// The loss is not a number.
+    /// The loss is not an f32 of one element.
     #[error("the output `{name}` is not a loss: expected an f32 of one element, got {actual}")]
     Loss {
-        /// Its name.
+        /// The name.
         name: String,
-        /// Its type.
+        /// The actual type.
         actual: String,
     },
-    /// A table cannot be trained by rows.
+    /// A table is used in a way that row updates do not support.
     #[error("the table `{name}` {reason}: remove it from the tables; then all of its rows are updated in every step")]
     Table {
-        /// Its name.
+        /// The name.
         name: String,
         /// The reason.
         reason: String,
     },
-    /// A table grows, but its rows are not trained by themselves.
+    /// A growing table is neither declared as a table nor frozen.
     #[error(
         "the table `{name}` grows: declare it as a table of the objective, so that its rows are trained separately"
     )]
     Grown {
-        /// Its name.
+        /// The name.
         name: String,
     },
-    /// The objective freezes a name or declares it as a table, but the graph does not have it.
+    /// The objective freezes a parameter or declares a table that the graph does not have.
     #[error("the model has no parameter of floats `{name}`: it has {known}")]
     Unknown {
         /// The name.

@@ -7,15 +7,15 @@ use rewire_graph::{Graph, Scope, Seed, Tensor, Value, differentiate, reached};
 use rewire_graph_rewrite::passes::SelectRows;
 use std::collections::{BTreeMap, HashSet};
 
-/// A graph with the loss and gradients as outputs, `grad.<name>`: whole gradients of dense parameters, and for tables the sums of
-/// the rows that occur.
+/// A graph with the loss and the gradients `grad.<name>` as outputs. A dense parameter's gradient has the parameter's shape; a table's
+/// gradient has one row for each distinct row looked up.
 #[derive(Debug)]
 pub(super) struct Gradients {
     pub graph: Graph,
     pub lookups: Vec<Lookup>,
-    /// The graph of indices that the lookups sort.
+    /// The graph that computes the indices of the lookups.
     pub indices: Graph,
-    /// Trained parameters, and for tables the position of the lookup.
+    /// Trained parameters; for tables, with the position of the lookup.
     pub parameters: BTreeMap<String, Option<usize>>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn gradient(parameter: &str) -> String {
 }
 
 impl Gradients {
-    /// `graph` has states instead of trained parameters.
+    /// Differentiates `graph`, in which trained parameters are states.
     pub fn new(graph: &Graph, objective: &Objective, config: &TrainConfig) -> Result<Self, StepError> {
         let own = |name: &&String| !objective.graph.states().contains(name);
         let learned: Vec<&str> = graph.states().iter().filter(own).map(String::as_str).collect();
@@ -61,7 +61,7 @@ pub(super) fn output(graph: &Graph, name: &str) -> Option<Value> {
     graph.outputs().iter().find(|(own, _)| own == name).map(|(_, value)| *value)
 }
 
-/// True for the gradient of a value that the loss does not depend on: a constant everywhere.
+/// True if a gradient is a broadcast constant: the loss does not depend on the parameter.
 fn is_zero(graph: &Graph, mut value: Value) -> bool {
     while let [only] = graph.inputs(value.node)[..] {
         value = only;
@@ -69,11 +69,11 @@ fn is_zero(graph: &Graph, mut value: Value) -> bool {
     matches!(graph.role(value.node), Some(Role::Constant(_)))
 }
 
-/// The rows that a sum has.
+/// The rows of a segmented sum.
 #[derive(Clone, Copy)]
 enum Rows {
     All,
-    /// Those that occur, except for one.
+    /// Rows that occur in the index, except for the `untrained` one.
     Occurring {
         untrained: Option<usize>,
     },
@@ -96,7 +96,7 @@ impl<'a> Sorting<'a> {
         Self { graph, objective, scope, outputs, lookups: vec![], replaced: vec![] }
     }
 
-    /// Replaces the gradient of a table by the gradient of the rows that occur.
+    /// Replaces the gradient of a table by the gradient of the rows looked up.
     fn table(&mut self, name: &str, value: Value) -> Result<usize, StepError> {
         let refused = |reason: &str| StepError::Table { name: name.to_owned(), reason: reason.to_owned() };
         let found = addends(self.graph, value).ok_or_else(|| refused("is used otherwise than by looking up rows"))?;
@@ -110,7 +110,7 @@ impl<'a> Sorting<'a> {
         Ok(position)
     }
 
-    /// Sorts all other sums by an index that is known on the host.
+    /// Replaces the other scatter-adds whose index is known on the host.
     fn dense(&mut self, parameters: &BTreeMap<String, Option<usize>>) -> Result<(), StepError> {
         let dense = parameters.iter().filter(|(_, table)| table.is_none());
         let gradients = dense.filter_map(|(name, _)| output(self.graph, &gradient(name)));
@@ -129,7 +129,7 @@ impl<'a> Sorting<'a> {
         Ok(())
     }
 
-    /// The sum of addends by a sorted index, and the position of the lookup; `None` if the index is not known on the host.
+    /// The position of the lookup, and the segmented sum of addends; `None` if the index is not known on the host.
     fn sum(&mut self, all: &[Addends], table_rows: usize, rows: Rows) -> Result<Option<(usize, Tensor)>, StepError> {
         let (mut values, mut parts) = (vec![], vec![]);
         for addends in all {
@@ -154,7 +154,7 @@ impl<'a> Sorting<'a> {
         Ok(self.lookups.get(position).map(|lookup| (position, lookup.sum(&self.scope, &values))))
     }
 
-    /// The lookups, the graph of their indices, and the graph with segmented sums.
+    /// The lookups, the graph that computes their indices, and the graph with segmented sums.
     fn finish(self) -> Result<(Vec<Lookup>, Graph, Graph), StepError> {
         let part = |lookup: &Lookup| {
             let parts = lookup.parts.iter().enumerate();

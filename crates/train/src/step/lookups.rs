@@ -1,4 +1,4 @@
-//! Scatter-adds by an index that is known on the host before a run: the host sorts the index, and the device computes
+//! Scatter-adds with an index that the host knows before a run: the host sorts the index, and the device computes
 //! segmented sums.
 
 use super::StepError;
@@ -6,55 +6,55 @@ use rewire_graph::op::{Cast, Dropout, IndexAdd, ReduceOp, Role};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Dim, Graph, GraphError, Ragged, Scope, Tensor, Value};
 
-/// An index that is sorted on the host.
+/// An index that the host sorts.
 #[derive(Clone, Debug)]
 pub(crate) struct Lookup {
     /// Prefix of the names of its inputs.
     pub name: String,
-    /// The parts of the index, as values of the differentiated graph.
+    /// The tensors that are concatenated to the index, as values of the differentiated graph.
     pub parts: Vec<Value>,
     /// Number of rows that the index refers to.
     pub table_rows: usize,
-    /// True if only the rows that occur are summed.
+    /// True if sums have one row for each distinct row of the index; false for all rows of the table.
     pub is_sparse: bool,
-    /// True if a step reads the rows that occur as a tensor, at the [positions](Lookup::place) that the host computes.
+    /// True if a step reads a tensor of the distinct rows, at [positions](Lookup::place) that the host computes.
     pub is_placed: bool,
-    /// The last row, if no step trains it.
+    /// The last row of the table, if it is not trained.
     pub untrained: Option<usize>,
 }
 
 impl Lookup {
-    /// The output with a part of the index.
+    /// The name of the output with part `part` of the index.
     pub fn part(&self, part: usize) -> String {
         format!("{}.{part}", self.name)
     }
 
-    /// The input with the positions of a part of the index among the rows that occur.
+    /// The name of the input with the positions of a part's rows among the distinct rows.
     pub fn place(&self, part: usize) -> String {
         format!("{}.place.{part}", self.name)
     }
 
-    /// The input with the positions of the index, sorted by row.
+    /// The name of the input with the positions of the index, sorted by row.
     pub fn order(&self) -> String {
         format!("{}.order", self.name)
     }
 
-    /// The input with the number of positions of each row.
+    /// The name of the input with the number of positions per row.
     pub fn lengths(&self) -> String {
         format!("{}.lengths", self.name)
     }
 
-    /// The input with the rows that occur.
+    /// The name of the input with the distinct rows.
     pub fn rows(&self) -> String {
         format!("{}.rows", self.name)
     }
 
-    /// The rows that occur, `[count]`.
+    /// Declares the input of distinct rows, `[count]`.
     pub fn traced_rows(&self, scope: &Scope, count: &Dim) -> Tensor {
         scope.input(&self.rows(), DType::U32, [count])
     }
 
-    /// The sums of `values`, one entry per position of the index, by row.
+    /// The sums of `values` by row; `values` have one entry per position of the index.
     pub fn sum(&self, scope: &Scope, values: &[Tensor]) -> Tensor {
         let rows: Dim = match self.is_sparse {
             true => self.traced_rows(scope, &scope.size(&format!("rows of {}", self.name))).dim(0),
@@ -67,14 +67,14 @@ impl Lookup {
     }
 }
 
-/// The addends of a scatter-add: values `[L, ..]` and the index `[L]`.
+/// The operands of a scatter-add: values `[L, ..]` and the index `[L]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Addends {
     pub values: Value,
     pub index: Value,
 }
 
-/// The scatter-adds that a gradient consists of; `None` if it contains anything else.
+/// The scatter-adds whose sum is a gradient; `None` if it has other terms.
 pub(crate) fn addends(graph: &Graph, gradient: Value) -> Option<Vec<Addends>> {
     let (mut stack, mut found) = (vec![gradient], vec![]);
     while let Some(value) = stack.pop() {
@@ -109,7 +109,7 @@ pub(crate) fn flattened(scope: &Scope, addends: &Addends) -> Option<Tensor> {
     Some(values.reshape(std::iter::once(count).chain(inner).collect::<Vec<_>>()))
 }
 
-/// The rows of a table.
+/// The number of rows of a table.
 pub(crate) fn table_rows(graph: &Graph, name: &str, table: Value) -> Result<usize, StepError> {
     let rows = graph.ty(table).and_then(|ty| ty.shape.first()).and_then(Dim::as_const);
     rows.ok_or_else(|| StepError::Table { name: name.to_owned(), reason: "has no rows".to_owned() })

@@ -1,4 +1,4 @@
-//! A training step as one graph: the loss, gradients, and the optimizers' updates of parameters, which are states.
+//! A training step as one graph: the loss, the gradients, and the optimizers' updates. Trained parameters are states.
 
 mod error;
 mod gradients;
@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 pub(crate) enum Initial {
     /// The parameter with this name.
     Parameter(String),
-    /// The tensor with this name if it exists, else zeros.
+    /// The tensor with this name, or zeros if it does not exist.
     Kept(String),
     /// This constant.
     Constant(f32),
@@ -39,13 +39,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    /// A constant tensor.
+    /// A tensor of the state's shape, filled with `value`.
     pub fn filled(&self, value: f32) -> Result<HostTensor, TensorSizeError> {
         HostTensor::generate(self.shape.clone(), || value)
     }
 }
 
-/// The location of an optimizer's moment of a parameter.
+/// The location of a parameter's moment: a range of a state.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptMoment {
     pub state: String,
@@ -56,18 +56,18 @@ pub(crate) struct KeptMoment {
     pub shape: Vec<usize>,
 }
 
-/// A step of training.
+/// A training step as one graph.
 #[derive(Debug)]
 pub(crate) struct StepGraph {
     pub graph: Graph,
-    /// Computes the indices that the host sorts, from inputs; the outputs are named `<lookup>.<part>`.
+    /// Computes the indices that the host sorts from the inputs of a batch. Its outputs are named `<lookup>.<part>`.
     pub indices: Graph,
     pub lookups: Vec<Lookup>,
     pub states: BTreeMap<String, State>,
     pub moments: Vec<KeptMoment>,
     /// Columns of [`names::REPORTED`]: outputs of one element, including the loss.
     pub reported: Vec<String>,
-    /// Tables and the positions of their lookups.
+    /// Tables, with the positions of their lookups.
     pub tables: BTreeMap<String, usize>,
     /// Row gradients accumulated over the batches of a step, by table.
     pub row_sums: BTreeMap<String, Type>,
@@ -82,9 +82,9 @@ impl StepGraph {
     }
 }
 
-/// A model with gradients.
+/// A model, and its gradients.
 struct Begun {
-    /// The model with states instead of trained parameters.
+    /// The model, with states in place of trained parameters.
     graph: Graph,
     gradients: Gradients,
     reported: Vec<String>,
@@ -107,7 +107,7 @@ impl Begun {
     }
 }
 
-/// States of an update with those that it does not change: parameters that the loss does not depend on, and states that the model sets.
+/// Adds the states that an update does not change: parameters that the loss does not depend on, and states that the model sets.
 fn with_unchanged(
     mut states: BTreeMap<String, State>,
     objective: &Objective,
@@ -134,7 +134,7 @@ pub(crate) fn kept(graph: &Graph) -> impl Iterator<Item = (String, State)> {
     graph.ids().filter_map(state)
 }
 
-/// The state that represents a parameter.
+/// The input of a state that replaces a trained parameter.
 fn learned<'g>(objective: &Objective, graph: &'g Graph, id: NodeId) -> Option<&'g Input> {
     match graph.role(id) {
         Some(Role::Input(input)) => {
@@ -145,7 +145,7 @@ fn learned<'g>(objective: &Objective, graph: &'g Graph, id: NodeId) -> Option<&'
     }
 }
 
-/// True for a trainable parameter.
+/// True for the type of a trainable parameter.
 fn learns(ty: &Type) -> bool {
     ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
 }
@@ -178,7 +178,7 @@ fn check_names(objective: &Objective) -> Result<(), StepError> {
     }
 }
 
-/// Outputs of one float.
+/// The names of outputs with one float.
 fn reported(graph: &Graph) -> Vec<String> {
     let is_one = |ty: &Type| ty.dtype == DType::F32 && ty.shape.iter().all(|extent| *extent == 1.into());
     let outputs = graph.outputs().iter().filter(|(_, value)| graph.ty(*value).is_some_and(is_one));

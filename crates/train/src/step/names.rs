@@ -1,14 +1,14 @@
 //! Names of the inputs, states and outputs that a step adds to its model.
 //!
-//! All of them start with [`PREFIX`], which names of a model must not use. The kind of value follows, so that values of
-//! different kinds never share a name, and the name of a parameter comes last.
+//! All start with [`PREFIX`], which is reserved. The kind of value follows, so that values of different kinds never share
+//! a name. The name of a parameter comes last.
 
 /// The reserved prefix.
 pub const PREFIX: &str = "train:";
 
 /// The kind of the optimizer of tables.
 pub const SPARSE: &str = "sparse";
-/// The input that is 1 in the last batch of a step, otherwise 0.
+/// The input that is 1 for the last batch of a step, otherwise 0.
 pub const LAST: &str = "train:last";
 /// The input with the row of [`REPORTED`] that a batch writes.
 pub const ROW: &str = "train:row";
@@ -17,9 +17,9 @@ pub const ROW: &str = "train:row";
 pub const SCALE: &str = "train:scale";
 /// The state with the number of steps since the scale changed.
 pub const GROWTH: &str = "train:growth";
-/// The state that is 1 once averages exist.
+/// The state that is 1 after averages were initialized.
 pub const AVERAGES_BEGAN: &str = "train:averages";
-/// The state with the reported outputs of batches, one row per batch, which stay on the device until they are read.
+/// The state that buffers reported outputs on the device, one row per batch.
 pub const REPORTED: &str = "train:reported";
 
 /// The output that is 1 if all gradients of a step are finite, otherwise 0.
@@ -30,7 +30,7 @@ pub fn rate(kind: &str) -> String {
     format!("{PREFIX}rate:{kind}")
 }
 
-/// The name of the vector that joins the small parameters of a kind for their update.
+/// The vector of a kind's small parameters, which are updated together.
 pub fn small(kind: &str) -> String {
     format!("{PREFIX}small:{kind}")
 }
@@ -40,13 +40,13 @@ pub fn sum(parameter: &str) -> String {
     format!("{PREFIX}sum:{parameter}")
 }
 
-/// A value that an optimizer keeps for a parameter.
+/// An optimizer's moment of a parameter.
 pub fn moment(moment: &str, parameter: &str) -> String {
     debug_assert!(!moment.contains(':'), "the end of `{moment}` is not known");
     format!("{PREFIX}moment:{moment}:{parameter}")
 }
 
-/// A value that the optimizer of a kind of parameters shares between them.
+/// An optimizer state shared by all parameters of a kind.
 pub fn shared(moment: &str, kind: &str) -> String {
     format!("{PREFIX}shared:{kind}:{moment}")
 }
@@ -56,7 +56,7 @@ pub fn average(parameter: &str) -> String {
     format!("{PREFIX}average:{parameter}")
 }
 
-/// The input with the rows of a table that a step reads.
+/// The input with the looked-up rows of a table.
 pub fn rows(table: &str) -> String {
     format!("{PREFIX}rows:{table}")
 }
@@ -66,7 +66,7 @@ pub fn before(state: &str) -> String {
     format!("{PREFIX}before:{state}")
 }
 
-/// The output with the same rows after it.
+/// The output with the same rows after the update.
 pub fn after(state: &str) -> String {
     format!("{PREFIX}after:{state}")
 }
@@ -81,12 +81,12 @@ pub fn lookup(position: usize) -> String {
     format!("{PREFIX}lookup:{position}")
 }
 
-/// A temporary output for a scatter-add by the index of a lookup, until it is replaced.
+/// A temporary output with the replacement of a node.
 pub fn replaced(position: usize) -> String {
     format!("{PREFIX}replaced:{position}")
 }
 
-/// A part of a map from ids to rows.
+/// A saved array of a map from ids to rows.
 pub fn ids(map: &str, part: &str) -> String {
     format!("{PREFIX}ids:{part}:{map}")
 }

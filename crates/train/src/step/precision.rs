@@ -1,12 +1,12 @@
-//! Mixed precision: operands and results of products are stored in 16 bits.
+//! Mixed precision: operands and results of matmuls are stored in 16 bits.
 
 use rewire_graph::op::{Cast, JaggedJaggedMatMul, JaggedMatMul, MatMul, Scores, WeightedSum};
 use rewire_graph::{Copies, DType, Graph, GraphError, Layout, NodeId, Type, Value};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// The graph with operands of products in `dtype`, and results of products, if they have as many rows as a run, stored
-/// in it. Sums and everything else stay `F32`.
+/// Casts operands of matmuls to `dtype`, and stores results with a dynamic size, the activations, as `dtype`. Accumulators
+/// and all other values stay `F32`.
 pub(super) fn in_f16(graph: &Graph, dtype: DType) -> Result<Graph, GraphError> {
     let (mut f16, mut copies) = (Graph::of_model(graph), Copies::default());
     let mut converted = HashMap::new();

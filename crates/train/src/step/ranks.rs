@@ -1,4 +1,4 @@
-//! A step divided for ranks: gradients of a rank's batches, and updates from the sums of all ranks.
+//! A step of several ranks: each computes the gradients of its batches, then updates from the sums over all ranks.
 
 use super::gradients::{Gradients, gradient, output};
 use super::update::{Table, Update};
@@ -12,12 +12,12 @@ use std::num::NonZeroUsize;
 /// The two graphs of a step.
 #[derive(Debug)]
 pub(crate) struct RankStep {
-    /// From a batch, parameters and [rows of tables](names::rows): losses, [gradients](RankStep::dense), and states that the model sets.
+    /// Computes losses, [gradients](RankStep::dense) and states that the model sets, from a batch, parameters and [rows of tables](names::rows).
     pub gradients: Graph,
-    /// From sums of gradients, and [rows of tables and moments](names::before): the [changed rows](names::after). Other parameters and
-    /// moments are states.
+    /// Computes [new rows](names::after) of tables and moments from sums of gradients and the [old rows](names::before). Other parameters
+    /// and moments are states of this graph.
     pub update: Graph,
-    /// Computes the indices that the host sorts, from inputs.
+    /// Computes the indices that the host sorts from the inputs of a batch.
     pub indices: Graph,
     pub lookups: Vec<Lookup>,
     pub states: BTreeMap<String, State>,
@@ -30,13 +30,13 @@ pub(crate) struct RankStep {
     pub kept: Vec<String>,
 }
 
-/// A table, whose rows are held outside of graphs.
+/// A table. The host stores its rows; graphs read them as inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct RankTable {
     pub name: String,
     /// The position of its lookup.
     pub lookup: usize,
-    /// The states with rows: the table, and moments.
+    /// The table and its moments.
     pub states: Vec<String>,
 }
 
@@ -65,7 +65,7 @@ impl RankStep {
     }
 }
 
-/// The outputs of the first half.
+/// The outputs of [`RankStep::gradients`].
 fn outputs(gradients: &Gradients, reported: &[String], kept: &[String]) -> Vec<(String, Value)> {
     let same = |name: String| (name.clone(), name);
     let names = reported.iter().cloned().map(same);
@@ -74,7 +74,7 @@ fn outputs(gradients: &Gradients, reported: &[String], kept: &[String]) -> Vec<(
     names.filter_map(|(own, name)| Some((name, output(&gradients.graph, &own)?))).collect()
 }
 
-/// A graph in which lookups read rows that are inputs.
+/// Replaces lookups in tables by lookups in inputs with the distinct rows.
 fn with_rows(graph: &Graph, tables: &[RankTable], lookups: &[Lookup]) -> Result<Graph, StepError> {
     let (scope, mut outputs) = Scope::resume(graph);
     let mut replaced = vec![];
@@ -112,7 +112,7 @@ fn readers(graph: &Graph, state: &str) -> Vec<NodeId> {
     graph.ids().filter(|id| graph.inputs(*id).iter().any(is_state)).collect()
 }
 
-/// The second half of a step.
+/// The update of a step.
 struct Updates {
     graph: Graph,
     states: BTreeMap<String, State>,
@@ -122,7 +122,7 @@ struct Updates {
 fn updates(gradients: &Gradients, objective: &Objective, config: &TrainConfig) -> Result<Updates, StepError> {
     let config = match config.fused_tables {
         true => config.clone(),
-        // The sums are of all batches.
+        // Ranks pass the sum over all batches of the step.
         false => TrainConfig { gradient_accumulation_steps: NonZeroUsize::MIN, ..config.clone() },
     };
     let scope = Scope::new();

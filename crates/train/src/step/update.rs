@@ -4,13 +4,13 @@ use crate::{LossScale, Moment, Optimizer, TrainConfig};
 use rewire_graph::{DType, Dim, Scope, Tensor, Type};
 use std::collections::BTreeMap;
 
-/// The most elements of a small parameter, for which launching a kernel costs more than its work.
+/// Maximum number of elements of a small parameter. Launching a kernel for one costs more than its work.
 const SMALL: usize = 1024;
 
-/// The most steps before a loss is read.
+/// Maximum number of steps until losses are read.
 pub(crate) const LATEST: usize = 16;
 
-/// The graph of a step: `gradients` with the optimizers' updates.
+/// Adds the optimizers' updates to the graph of `gradients`.
 pub(super) fn step(
     mut gradients: Gradients,
     config: &TrainConfig,
@@ -61,7 +61,7 @@ pub(super) struct Update<'a> {
 /// A table that an update changes.
 pub(super) struct Table {
     pub shape: Vec<Dim>,
-    /// The lookup of the rows to change in place; without it, rows are inputs and outputs.
+    /// The lookup of the rows to update in place. `None` if rows are inputs and outputs.
     pub lookup: Option<Lookup>,
 }
 
@@ -72,7 +72,7 @@ struct Kind {
     shared: Vec<Tensor>,
 }
 
-/// A dense parameter as a part of a vector.
+/// A dense parameter as a range of a vector.
 struct Part {
     name: String,
     gradient: Tensor,
@@ -81,17 +81,17 @@ struct Part {
     count: usize,
 }
 
-/// The conditions under which the states of a step change.
+/// Conditions for a step to update states; `None` is true.
 #[derive(Clone)]
 struct Gate {
     /// True for the last batch of a step.
     last: Option<Tensor>,
-    /// True where all gradients are finite.
+    /// True if all gradients are finite.
     finite: Option<Tensor>,
 }
 
 impl Gate {
-    /// `after` if states change, else `before`.
+    /// `after` if all conditions hold, else `before`.
     fn choose(gate: Option<&Self>, before: &Tensor, after: &Tensor) -> Tensor {
         let conditions = gate.into_iter().flat_map(|gate| gate.last.iter().chain(&gate.finite));
         let chosen = conditions.fold(after.clone(), |chosen, condition| condition.select(&chosen, before));
@@ -101,7 +101,7 @@ impl Gate {
 }
 
 impl Update<'_> {
-    /// The optimizers' updates of all parameters with gradients; for tables, their lookups are given.
+    /// Adds the optimizers' updates of all `parameters`; `tables` has the tables among them.
     pub fn apply(
         &mut self,
         parameters: &mut BTreeMap<String, Option<usize>>,
@@ -125,15 +125,15 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// A state, an `F32`.
+    /// Declares a state of type `F32`.
     fn state(&mut self, name: &str, shape: &[Dim], initial: Initial) -> Tensor {
         let extents = shape.iter().filter_map(Dim::as_const).collect();
         self.states.insert(name.to_owned(), State { shape: extents, initial });
         self.scope.state(name, DType::F32, shape)
     }
 
-    /// Joins the gradients of small dense parameters, which are updated as one vector, and returns the parameters of each vector. The
-    /// update of a large parameter is fused into the kernel that computes its gradient.
+    /// Joins the gradients of small dense parameters to one vector, which is updated at once. Returns the parameters of each vector. Large
+    /// parameters are separate, so that their update is fused into the kernel of the gradient.
     fn joined(&mut self, parameters: &mut BTreeMap<String, Option<usize>>) -> BTreeMap<String, Vec<Part>> {
         let mut vectors: BTreeMap<String, Vec<Part>> = BTreeMap::new();
         let kinds = self.config.dense_optimizers();
@@ -168,7 +168,7 @@ impl Update<'_> {
         self.scope.concat(&flat.iter().collect::<Vec<_>>(), 0)
     }
 
-    /// The accumulated gradients of a step so far, by parameter.
+    /// The gradients accumulated over the batches of a step so far, by parameter.
     fn sums(&mut self, parameters: &BTreeMap<String, Option<usize>>) -> Vec<(String, Tensor)> {
         let is_summed = self.config.gradient_accumulation_steps.get() > 1;
         let is_fused = self.config.fused_tables;
@@ -215,7 +215,7 @@ impl Update<'_> {
         (last.is_some() || finite.is_some()).then_some(Gate { last, finite })
     }
 
-    /// The factor that converts accumulated gradients to those of the loss.
+    /// The factor from accumulated, scaled gradients to mean gradients of the loss; `None` if it is 1.
     fn unscaled(&mut self) -> Option<Tensor> {
         let batches = self.config.gradient_accumulation_steps.get() as f64;
         match self.config.grad_scaler {
@@ -231,14 +231,14 @@ impl Update<'_> {
         self.state(names::SCALE, loss.shape(), Initial::Constant(initial as f32)).reshape([1])
     }
 
-    /// An optimizer of a kind of parameters, with its inputs of this step.
+    /// Declares the learning rate and shared states of an optimizer.
     fn kind(&mut self, kind: &str, optimizer: Optimizer, gate: Option<&Gate>) -> Kind {
         let rate = self.scope.input(&names::rate(kind), DType::F32, [1]);
         let shared = self.shared(kind, &optimizer, gate);
         Kind { optimizer, rate, shared }
     }
 
-    /// The optimizer's shared states, advanced by this step.
+    /// Declares an optimizer's shared states, and returns them advanced by this step.
     fn shared(&mut self, kind: &str, optimizer: &Optimizer, gate: Option<&Gate>) -> Vec<Tensor> {
         let before: Vec<(String, Tensor)> = optimizer
             .shared()
@@ -263,7 +263,7 @@ impl Update<'_> {
         self.moments.push(KeptMoment { state, parameter, moment, start, shape });
     }
 
-    /// The state of a moment.
+    /// Declares the state of a moment.
     fn moment(&mut self, moment: Moment, parameter: &str, shape: &[Dim]) -> (String, Tensor) {
         let name = names::moment(moment.name, parameter);
         let shape = shape.split_last().map_or(shape, |(_, rows)| if moment.rows { rows } else { shape });
@@ -271,7 +271,7 @@ impl Update<'_> {
         (name, value)
     }
 
-    /// 0 before the first step, which initializes averages with the parameters, and 1 later.
+    /// Declares the state that is 0 in the first step, which sets averages to the parameters, and 1 later.
     fn averages_began(&mut self, gate: Option<&Gate>) -> Tensor {
         let began = self.state(names::AVERAGES_BEGAN, &[1.into()], Initial::Constant(0.0));
         let one = self.scope.scalar(DType::F32, 1.0).broadcast([1]);
@@ -380,7 +380,7 @@ impl Update<'_> {
         Ok(())
     }
 
-    /// Rows of a state; the caller has the other rows.
+    /// Declares an input with `count` rows of a state, which the caller stores.
     fn handed(&mut self, name: &str, shape: &[Dim], initial: Initial, count: &Dim) -> Tensor {
         let extents = shape.iter().filter_map(Dim::as_const).collect();
         self.states.insert(name.to_owned(), State { shape: extents, initial });
@@ -388,7 +388,7 @@ impl Update<'_> {
         self.scope.input(&names::before(name), DType::F32, rows)
     }
 
-    /// Writes the results of a batch to their own row, and returns the names of the columns.
+    /// Writes the reported outputs of a batch to its row of [`names::REPORTED`]. Returns the names of the columns.
     fn report(&mut self, mut reported: Vec<String>) -> Vec<String> {
         reported.extend(self.outputs.contains_key(names::FINITE).then(|| names::FINITE.to_owned()));
         let columns: Vec<Tensor> =
@@ -416,12 +416,12 @@ impl Update<'_> {
     }
 }
 
-/// Batches whose losses are buffered on the device.
+/// Maximum number of batches whose losses are buffered on the device.
 pub(crate) fn reported_rows(config: &TrainConfig) -> usize {
     LATEST.saturating_mul(config.step_batches())
 }
 
-/// All elements in one axis; `None` if that extent does not exist.
+/// Flattens a tensor; `None` if its size is not a valid dimension.
 fn flat(x: &Tensor) -> Option<Tensor> {
     let count = x.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent))?;
     Some(x.reshape([count]))

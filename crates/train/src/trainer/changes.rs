@@ -1,4 +1,4 @@
-//! Parameters that steps changed.
+//! Changes of parameters over several steps.
 
 use super::{Prepared, TrainError, Trainer};
 use rewire_distributed::{CollectiveError, Collectives, all_gather_of};
@@ -10,23 +10,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Changes of parameters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
-    /// Trained parameters that are not tables, and states that the model sets, by name.
+    /// Dense parameters, and states that the model sets, by name: whole tensors.
     pub whole: BTreeMap<String, HostTensor>,
     /// Changed rows of tables, ascending, and their values.
     pub rows: BTreeMap<String, (Vec<u32>, HostTensor)>,
-    /// Changes of the maps of growing tables, by the names of the maps.
+    /// Changes of the maps of growing tables, by name of the map.
     pub ids: BTreeMap<String, MapChanges>,
 }
 
-/// The changes by steps since the last call of [`Trainer::changes`].
+/// The rows changed since the last call of [`Trainer::changes`].
 #[derive(Debug, Default)]
 pub(super) struct Recorded(Mutex<Records>);
 
 #[derive(Debug, Default)]
 struct Records {
-    /// By table, its updated rows.
+    /// The updated rows of each table.
     rows: BTreeMap<String, RowSet>,
-    /// By map of growing tables.
+    /// The changes of each map.
     maps: BTreeMap<String, MapRecorder>,
 }
 
@@ -44,13 +44,13 @@ impl Records {
 }
 
 impl Trainer {
-    /// Records which rows of tables steps update from now on, for [`Trainer::changes`].
+    /// Starts to record the rows of tables that steps update, for [`Trainer::changes`].
     pub fn record_changes(&mut self) {
         self.recorded = Some(Recorded::default());
     }
 
-    /// Records the changes by a step: the rows that it looks up, and the rows that new ids take, which may not occur in
-    /// it.
+    /// Records the changes of a step: the rows that it looks up, and the rows assigned to new ids, which the step may not
+    /// look up.
     pub(super) fn record(&self, step: &Prepared) {
         let Some(mut recorded) = self.recorded.as_ref().map(Recorded::lock) else { return };
         for (table, lookup) in &self.tables {
@@ -64,8 +64,8 @@ impl Trainer {
         }
     }
 
-    /// Dense parameters now, and the rows of tables that were updated, with the ids of growing ones, since the last call or
-    /// [`Trainer::record_changes`], without which it returns no rows. All ranks have to call it.
+    /// The current dense parameters, and the table rows and ids that changed since the last call or [`Trainer::record_changes`].
+    /// Without the latter it returns no rows. All ranks must call it.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] if a value is not finite, and the errors of [`Trainer::parameters`].

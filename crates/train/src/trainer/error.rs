@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use strum::IntoStaticStr;
 use thiserror::Error;
 
-/// The error of reading a batch.
+/// An error from reading a batch.
 pub type DataError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why training fails.
+/// Why a training failed.
 #[derive(Debug, Error, IntoStaticStr)]
 #[strum(serialize_all = "snake_case", prefix = "train.")]
 #[non_exhaustive]
@@ -31,15 +31,15 @@ pub enum TrainError {
     /// A run failed.
     #[error(transparent)]
     Run(Box<RunError>),
-    /// The ranks of the training cannot continue together.
+    /// A collective operation failed.
     #[error(transparent)]
     Ranks(#[from] CollectiveError),
-    /// An id is outside its table.
+    /// An id exceeds the rows of its table.
     #[error("an id is {id}, but its table has {rows} rows: expected 0 to {rows} exclusive")]
     Id {
         /// The id.
         id: i64,
-        /// The rows of the table.
+        /// The number of rows of the table.
         rows: usize,
     },
     /// The ids of a checkpoint are invalid.
@@ -47,11 +47,11 @@ pub enum TrainError {
     Ids {
         /// The name of the map.
         name: String,
-        /// The invalid part.
+        /// The cause.
         #[source]
         source: MapError,
     },
-    /// Steps with raw ids were prepared by several preparers, or submitted in another order.
+    /// Steps with raw ids were prepared by several preparers, or submitted out of order.
     #[error(
         "expected step {expected} of the growing table `{name}`, got step {actual}: submit the steps of one preparer in their order"
     )]
@@ -60,16 +60,16 @@ pub enum TrainError {
         name: String,
         /// The next step.
         expected: u64,
-        /// The step that was submitted.
+        /// The submitted step.
         actual: u64,
     },
     /// A tensor has another size than its shape.
     #[error(transparent)]
     Size(#[from] TensorSizeError),
-    /// A parameter has no initial value, or one of another shape.
+    /// A parameter has no initial value, or one of the wrong shape.
     #[error("the parameter `{name}` is {expected} in the model, but {actual} in the initial parameters")]
     Parameter {
-        /// Its name.
+        /// The name of the parameter.
         name: String,
         /// Its shape in the model.
         expected: String,
@@ -91,18 +91,18 @@ pub enum TrainError {
         /// Batches per step.
         expected: usize,
     },
-    /// The data end before the first step is complete.
+    /// The data has too few batches for one step.
     #[error(
         "the training data has {batches} batches for the whole training, fewer than the {expected} of one step: lower \
          `gradient_accumulation_steps` or `batch_size`, or raise `epochs`"
     )]
     NoStep {
-        /// Batches of all epochs.
+        /// Number of batches in all epochs.
         batches: usize,
         /// Batches per step.
         expected: usize,
     },
-    /// The loss is NaN or infinite, or a parameter has elements that are.
+    /// The loss or a parameter is NaN or infinite.
     #[error("{}: lower the learning rate, or limit gradients by `grad_clipping`", diverged(*step, *loss, parameter.as_deref()))]
     Diverged {
         /// The step, from 1.
@@ -112,17 +112,17 @@ pub enum TrainError {
         /// The first parameter with a non-finite element, in the model's order.
         parameter: Option<String>,
     },
-    /// No scale of the loss gives finite gradients.
+    /// Gradients overflowed in too many successive steps, whatever the scale of the loss.
     #[error(
         "{steps} steps up to step {step} overflowed in a row: lower the learning rate, or train without `mixed_precision`"
     )]
     Overflow {
         /// The step, from 1.
         step: u64,
-        /// The number of steps.
+        /// The number of successive overflows.
         steps: u64,
     },
-    /// Tables cannot be kept in files of a folder.
+    /// Tables cannot be stored in files of a folder.
     #[error("cannot keep tables in {}", folder.display())]
     Folder {
         /// The folder.
@@ -146,7 +146,7 @@ pub enum TrainError {
     Checkpoint {
         /// The state.
         name: String,
-        /// Its shape.
+        /// The expected shape.
         expected: String,
     },
 }

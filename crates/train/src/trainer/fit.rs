@@ -5,35 +5,35 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::{self, Builder};
 
-/// Steps prepared in advance.
+/// Maximum number of steps prepared in advance.
 const WAITING: usize = 2;
 
-/// Batches to train on.
+/// A data set, as batches.
 pub trait Data: Send {
     /// The batches of an epoch, counted from 0, in order. Repeated calls for an epoch return the same batches.
     fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_>;
 
-    /// The batches of an epoch, from a position on, of which a rank uses its share. `None` is a batch of another rank,
-    /// which need not be read.
+    /// The batches of an epoch from a position on, for one rank. `None` stands for a batch of another rank, which need
+    /// not be read.
     fn share(&mut self, epoch: u64, share: Share) -> Box<dyn Iterator<Item = Result<Option<Inputs>, DataError>> + '_> {
         let batches = self.epoch(epoch).enumerate().skip(usize::try_from(share.from).unwrap_or(usize::MAX));
         Box::new(batches.map(move |(position, batch)| Ok(Some(batch?).filter(|_| share.has(position as u64)))))
     }
 }
 
-/// The batches of an epoch that a rank uses.
+/// Selects the batches of an epoch for a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Batches that were used before.
+    /// Position of the first batch of the epoch to use.
     pub from: u64,
     /// The number of the rank.
     pub rank: u64,
-    /// The number of ranks: of each group of this many batches from `from` on, a rank uses the one with its number.
+    /// The number of ranks. Of each group of `ranks` batches from `from` on, a rank uses the batch at index `rank`.
     pub ranks: u64,
 }
 
 impl Share {
-    /// True for the position of a batch that the rank uses.
+    /// True if the rank uses the batch at this position.
     pub fn has(&self, position: u64) -> bool {
         position >= self.from && (position - self.from) % self.ranks.max(1) == self.rank
     }
@@ -44,21 +44,22 @@ impl Share {
 pub struct Position {
     /// The epoch, from 0.
     pub epoch: u64,
-    /// Batches of the epoch that steps have used.
+    /// Number of batches of the epoch used by steps.
     pub batch: u64,
 }
 
 /// An event of [`fit`].
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// A step is complete; the training was at this position after it. The training is still in this state if the step is the
-    /// [latest](Trainer::steps): reports arrive as described in [`Trainer::submit`], at the end of an epoch, and at the very end.
+    /// The report of a complete step, and the position after it. Reports arrive as described in [`Trainer::submit`], at the end
+    /// of an epoch, and at the end of the training. The trainer's state is later than this step unless it is the
+    /// [latest](Trainer::steps) one.
     Step(StepReport, Position),
     /// An epoch, counted from 1, has ended.
     Epoch(u64),
 }
 
-/// How a training ended.
+/// The result of [`fit`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fitted {
     /// The position in the data.
@@ -67,23 +68,22 @@ pub struct Fitted {
     pub is_stopped: bool,
 }
 
-/// A message of the reading thread.
+/// A message from the reading thread.
 enum Message {
     Step(Prepared, Position),
     Epoch(u64),
     Failed(TrainError),
 }
 
-/// Trains for the configured steps or epochs, or until `on_event` breaks. Another thread reads and prepares batches while steps
-/// run.
+/// Trains for the configured steps or epochs, or until `on_event` breaks. A background thread reads and prepares batches.
 ///
-/// With `gradient_accumulation_steps`, batches of the last epoch that do not fill a step are dropped; a step at the end of
-/// other epochs continues with the next one.
+/// With `gradient_accumulation_steps`, a step may continue in the next epoch. Batches of the last epoch that do not fill a step
+/// are dropped.
 ///
 /// # Errors
-/// [`TrainError::Thread`] if the thread cannot be started, [`TrainError::Data`] with the error of reading, [`TrainError::Empty`]
-/// if an epoch has no batch, [`TrainError::NoStep`] if all epochs together have fewer batches than the first step needs, and the
-/// errors of [`Trainer::step`] and `on_event`.
+/// [`TrainError::Thread`] if the thread cannot be started, [`TrainError::Data`] if reading fails, [`TrainError::Empty`] if an epoch
+/// has no batch, [`TrainError::NoStep`] if all epochs together have too few batches for one step, and the errors of
+/// [`Trainer::step`] and `on_event`.
 pub fn fit<E: From<TrainError>>(
     trainer: &mut Trainer,
     data: &mut dyn Data,
@@ -141,9 +141,9 @@ fn take<E: From<TrainError>>(
     Ok(fitted)
 }
 
-/// Completed steps that are not yet reported.
+/// Submitted steps that are not yet reported.
 struct Untold<'a, F> {
-    /// The position after each of them.
+    /// The position after each step.
     positions: VecDeque<Position>,
     on_event: &'a mut F,
 }
@@ -176,16 +176,16 @@ impl<E: From<TrainError>, F: FnMut(&Trainer, Event) -> Result<ControlFlow<()>, E
 /// Batches of a step.
 #[derive(Default)]
 struct Group {
-    /// Those of this rank.
+    /// The batches of this rank.
     batches: Vec<Inputs>,
-    /// The chunk of each of them.
+    /// The chunk of each batch.
     chunks: Vec<usize>,
-    /// Chunks so far.
+    /// Number of chunks read so far.
     count: usize,
 }
 
 impl Group {
-    /// Reads a chunk, and returns the number of its batches: 0 at the end of an epoch, where a chunk can be smaller than others.
+    /// Reads a chunk, one batch per rank, and returns the number of its batches: fewer at the end of an epoch, then 0.
     fn read(
         &mut self,
         batches: &mut impl Iterator<Item = Result<Option<Inputs>, DataError>>,
@@ -196,7 +196,7 @@ impl Group {
         for (position, batch) in batches.take(ranks).enumerate() {
             count += 1;
             let Some(batch) = batch? else { continue };
-            // The ids of all ranks grow the tables of each.
+            // Each rank's tables grow with the ids of all ranks.
             preparer.count(&batch, position == rank);
             if position == rank {
                 self.batches.push(batch);
@@ -214,15 +214,15 @@ struct Reader {
     accumulated: usize,
     steps: Option<u64>,
     epochs: Option<u64>,
-    /// True once a step exists, also one of an earlier run.
+    /// True once a step was prepared, in this or an earlier run.
     is_begun: bool,
-    /// Each group of batches has one batch per rank; this rank uses its own.
+    /// The number of this rank. Each chunk has one batch per rank.
     rank: usize,
     ranks: usize,
 }
 
 impl Reader {
-    /// Reads until the end, or until the receiver is dropped.
+    /// Reads until the end of the training, or until the receiver is dropped.
     fn run(mut self, data: &mut dyn Data, from: Position, messages: &SyncSender<Message>) {
         let mut rest = self.steps;
         let mut group = Group::default();

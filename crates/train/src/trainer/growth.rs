@@ -1,6 +1,6 @@
 //! Maps from raw ids to rows.
 //!
-//! A preparer runs ahead of the trainer and has the maps. The trainer follows their steps, and has their states of its own step.
+//! The preparer runs ahead of the trainer and updates the maps. The trainer applies each map step to its own copy of the states.
 
 use super::{TrainError, Trainer};
 use crate::GrowingTables;
@@ -11,7 +11,7 @@ use rewire_tables::{IdMap, MapState, MapStep};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// The states of the maps of an objective's tables.
+/// The map states of growing tables, after the trainer's latest step.
 #[derive(Clone, Debug)]
 pub(super) struct Grown {
     pub tables: Arc<[GrowingTables]>,
@@ -23,19 +23,19 @@ impl Grown {
         Self { tables: tables.into(), maps: tables.iter().map(|growing| MapState::new(growing.options)).collect() }
     }
 
-    /// The maps with these states, for the steps that follow.
+    /// Creates maps with these states, for a preparer.
     pub fn growth(&self) -> Growth {
         let (maps, seen) = (self.maps.iter().map(IdMap::from).collect(), vec![Seen::default(); self.tables.len()]);
         Growth { tables: self.tables.clone(), maps, seen }
     }
 }
 
-/// The maps of an objective's tables.
+/// The maps of growing tables, in a preparer.
 #[derive(Clone, Debug)]
 pub(super) struct Growth {
     tables: Arc<[GrowingTables]>,
     maps: Vec<IdMap>,
-    /// By map, the ids of the step so far.
+    /// For each map, the ids of the step so far.
     seen: Vec<Seen>,
 }
 
@@ -43,7 +43,7 @@ pub(super) struct Growth {
 #[derive(Clone, Debug, Default)]
 struct Seen {
     ids: Vec<i64>,
-    /// The positions of ids in the inputs of batches, and after a step their rows.
+    /// For each input of a batch of this rank, the position of its first id in `ids` and `rows`.
     own: VecDeque<usize>,
     rows: Vec<u32>,
 }
@@ -54,7 +54,7 @@ impl Growth {
         self.tables.is_empty()
     }
 
-    /// Counts the raw ids of a batch in the next step; `is_own` if it is run here.
+    /// Adds the raw ids of a batch to the next step. `is_own` is true if this rank runs the batch.
     pub fn count(&mut self, batch: &Inputs, is_own: bool) {
         for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
             for ids in growing.inputs.iter().filter_map(|input| raw(batch, input)) {
@@ -64,7 +64,7 @@ impl Growth {
         }
     }
 
-    /// Takes a step with the counted ids.
+    /// Advances the maps by a step with the collected ids.
     pub fn step(&mut self) -> Vec<MapStep> {
         let step = |(map, seen): (&mut IdMap, &mut Seen)| {
             let mut step = map.step(&seen.ids);
@@ -75,7 +75,7 @@ impl Growth {
         self.maps.iter_mut().zip(&mut self.seen).map(step).collect()
     }
 
-    /// Replaces the raw ids of the next batch of a step by their rows.
+    /// Replaces the raw ids of the step's next batch by rows.
     pub fn look_up(&mut self, batch: &mut Inputs) -> Result<(), TrainError> {
         for (growing, seen) in self.tables.iter().zip(&mut self.seen) {
             for input in &growing.inputs {
@@ -94,7 +94,7 @@ fn is_raw(ids: &&RunValue) -> bool {
     matches!(ids, RunValue::Host(ids) if ids.dtype() == DType::I64)
 }
 
-/// The raw ids of an input; `None` if it has rows.
+/// The raw ids of an input; `None` if the input has rows.
 fn raw<'a>(batch: &'a Inputs, input: &str) -> Option<&'a HostTensor> {
     match batch.get(input).filter(is_raw)? {
         RunValue::Host(ids) => Some(ids),
@@ -103,12 +103,12 @@ fn raw<'a>(batch: &'a Inputs, input: &str) -> Option<&'a HostTensor> {
 }
 
 impl Trainer {
-    /// The maps of growing tables now, by name.
+    /// The current maps of growing tables, by name.
     pub fn id_maps(&self) -> impl Iterator<Item = (&str, &MapState)> {
         self.grown.tables.iter().map(|growing| growing.name.as_str()).zip(&self.grown.maps)
     }
 
-    /// Replaces the map of a growing table before the first step, for instance by the map of an earlier training.
+    /// Sets the map of a growing table, such as the map of an earlier training. Call it before the first step.
     pub fn set_id_map(&mut self, name: &str, map: MapState) {
         let mut own = self.grown.tables.iter().zip(&mut self.grown.maps);
         if let Some((_, own)) = own.find(|(growing, _)| growing.name == name) {
@@ -116,7 +116,7 @@ impl Trainer {
         }
     }
 
-    /// Applies a step of the maps: the rows of new ids get initial values, and their moments are reset.
+    /// Applies a step of the maps: resets the rows of new ids, and their moments, to initial values.
     pub(super) fn grow(&mut self, steps: &[MapStep]) -> Result<(), TrainError> {
         let tables = self.grown.tables.clone();
         for (place, (growing, step)) in tables.iter().zip(steps).enumerate() {
@@ -155,7 +155,7 @@ impl Trainer {
         Ok(())
     }
 
-    /// The maps of growing tables now, as tensors by the names of states.
+    /// The current maps of growing tables, as tensors by state name.
     pub fn ids(&self) -> BTreeMap<String, HostTensor> {
         let parts = |(name, map): (&str, &MapState)| {
             let tensor = |(part, values): (&str, Vec<i64>)| (names::ids(name, part), HostTensor::vector(&values));
@@ -164,7 +164,7 @@ impl Trainer {
         self.id_maps().flat_map(parts).ordered_map()
     }
 
-    /// The states of maps in tensors by the names of states.
+    /// Loads the states of maps from tensors by state name.
     pub(super) fn saved_ids(&self, states: &impl Fn(&str) -> Option<HostTensor>) -> Result<Grown, TrainError> {
         let load = |growing: &GrowingTables| {
             let part = |part: &str| states(&names::ids(&growing.name, part))?.values();

@@ -6,13 +6,13 @@ use std::ops::Range;
 
 /// The initial values of parameters, by name.
 pub trait InitialValues: Sync {
-    /// A whole parameter; `None` if it has no initial value.
+    /// The initial value of a parameter; `None` if it has none.
     ///
     /// # Errors
     /// [`TensorSizeError`] if there is not enough memory for it.
     fn tensor(&self, name: &str) -> Result<Option<HostTensor>, TensorSizeError>;
 
-    /// Rows of a parameter, if it has this shape. A rank that holds some rows of a table requests only these.
+    /// Rows of the initial value; `None` if it does not have this shape. A rank requests only the rows that it holds.
     ///
     /// # Errors
     /// As [`InitialValues::tensor`].
@@ -36,13 +36,13 @@ impl InitialValues for BTreeMap<String, HostTensor> {
     }
 }
 
-/// The shape of some rows of a tensor.
+/// The shape of a range of rows of a tensor.
 pub(super) fn rows_of(shape: &[usize], rows: &Range<usize>) -> Vec<usize> {
     [rows.len()].into_iter().chain(shape.iter().skip(1).copied()).collect()
 }
 
 impl State {
-    /// Its initial value.
+    /// The initial value of the state.
     pub(super) fn begin(&self, initial: &dyn InitialValues) -> Result<HostTensor, TrainError> {
         let (name, tensor) = match &self.initial {
             Initial::Constant(value) => return Ok(self.filled(*value)?),
@@ -55,7 +55,7 @@ impl State {
         self.floats(name, initial, tensor, &self.shape)
     }
 
-    /// Rows of its initial value.
+    /// Rows of the initial value of the state.
     pub(super) fn begin_rows(&self, initial: &dyn InitialValues, rows: Range<usize>) -> Result<Vec<f32>, TrainError> {
         let shape = rows_of(&self.shape, &rows);
         match &self.initial {

@@ -7,12 +7,12 @@ use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::recompute::{Timeline, recompute};
 use rewire_runtime::{Inputs, Model};
 
-/// A step whose tensors have to fit into a limit.
+/// A step with a memory limit.
 #[derive(Debug)]
 pub(super) struct Limited {
-    /// The step, which keeps all tensors.
+    /// The step without recomputation.
     graph: Graph,
-    /// The session's schedule.
+    /// The lifetimes of tensors in the session's graph.
     timeline: Timeline,
     limit: u64,
 }
@@ -24,7 +24,7 @@ impl Limited {
 }
 
 impl Trainer {
-    /// Recomputes more tensors if a run would exceed the limit. The bits do not change.
+    /// Recomputes more tensors if a run would exceed the limit. Results keep their bits.
     pub(super) fn fit(&mut self, inputs: &Inputs) -> Result<(), TrainError> {
         let Some(limited) = &mut self.limited else { return Ok(()) };
         let sizes = Sizes::of_values(&self.session.shape_values(inputs)?);

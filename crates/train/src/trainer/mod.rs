@@ -38,9 +38,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A model in training: parameters and optimizer states, on a device or the CPU, updated by steps.
+/// A training: a model with its parameters and optimizer states, on a device or the CPU.
 ///
-/// The same batches give the same bits, for any number of threads.
+/// Equal batches give equal bits, for any number of threads.
 ///
 /// ```
 /// use rewire_graph::{DType, HostTensor, Scope};
@@ -74,20 +74,20 @@ use std::time::Duration;
 /// ```
 #[derive(Debug)]
 pub struct Trainer {
-    /// Runs steps, or the batches of this rank.
+    /// Runs steps; with several ranks, the batches of this rank.
     session: Session,
-    /// Set if there are several ranks: the states.
+    /// The states, for a training of ranks; else `None`.
     ranks: Option<Ranks>,
-    /// Set if memory is limited.
+    /// `None` without a memory limit.
     limited: Option<Limited>,
     indices: Model,
     lookups: Arc<[Lookup]>,
     row_sums: Arc<BTreeMap<String, (usize, Type)>>,
-    /// The maps of growing tables.
+    /// The map states of growing tables.
     grown: Grown,
     /// Tables, with the positions of their lookups.
     tables: BTreeMap<String, usize>,
-    /// Set if changes are recorded.
+    /// `None` unless changes are recorded.
     recorded: Option<Recorded>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
@@ -99,13 +99,13 @@ pub struct Trainer {
     loss: String,
     config: TrainConfig,
     steps: u64,
-    /// Steps whose losses are not yet read.
+    /// Submitted steps with unread losses.
     submitted: Vec<Submitted>,
-    /// The results of the steps up to the last loss that was read.
+    /// Results up to the last loss that was read.
     progress: Progress,
 }
 
-/// The parts of a step, alone or as one of several ranks.
+/// A compiled step, of one trainer or of a rank.
 struct Parts {
     session: Session,
     ranks: Option<Ranks>,
@@ -120,11 +120,11 @@ struct Parts {
 }
 
 impl Trainer {
-    /// Starts a training from the named parameters in `initial`, and the states that the model sets, by default zeros. `options` select
-    /// where steps run. With [`TrainConfig::tables_folder`] it is a training of one rank ([`Trainer::of_rank`]).
+    /// Starts a training. `initial` has the initial parameters, and optionally states that the model sets, by default zeros. `options` select
+    /// the device. With [`TrainConfig::tables_folder`] it is a training of one rank ([`Trainer::of_rank`]).
     ///
     /// # Errors
-    /// [`TrainError`] names the invalid key, parameter, table or operator, or the reason why no device is available.
+    /// [`TrainError`] names the invalid key, parameter, table or operator, or why no device is available.
     pub fn new(
         objective: &Objective,
         config: &TrainConfig,
@@ -134,7 +134,7 @@ impl Trainer {
         Self::with_group(objective, config, &initial, options, None)
     }
 
-    /// Starts a training alone, or as a rank of a group.
+    /// Starts a training of one trainer, or as a rank of `group`.
     ///
     /// # Errors
     /// As [`Trainer::new`].
@@ -170,13 +170,12 @@ impl Trainer {
         Self::of_parts(parts, fixed, objective, config)
     }
 
-    /// Starts a training as one of several ranks, each with its own batches, which [`fit`] divides among them. A step
-    /// equals a step of one trainer on the examples of all ranks, except for the order of additions. Equal batches give
-    /// equal bits.
+    /// Starts a training as one of several ranks. [`fit`] divides batches among the ranks. A step equals a step of one
+    /// trainer on the examples of all ranks, except for the order of additions. Equal batches give equal bits.
     ///
-    /// Parameters, moments and tables are held by the host, and updated there: a device computes losses and gradients.
-    /// [`TrainConfig::sharding`] divides tables among the ranks. A method that reads parameters or states is then an operation of
-    /// all ranks, which all of them have to call.
+    /// The host stores and updates parameters, moments and tables; a device computes losses and gradients.
+    /// [`TrainConfig::sharding`] divides tables among the ranks. All ranks must then call each method that reads parameters
+    /// or states.
     ///
     /// # Errors
     /// As [`Trainer::new`].
@@ -233,18 +232,18 @@ impl Trainer {
         })
     }
 
-    /// The ranks of the training, if there are several.
+    /// The ranks of the training; `None` without ranks.
     pub fn group(&self) -> Option<&Arc<dyn Collectives>> {
         self.ranks.as_ref().map(|ranks| &ranks.group)
     }
 
-    /// Creates a preparer of batches for [`Trainer::step`], for any thread. With growing tables, it prepares the steps that follow now, in
-    /// their order.
+    /// Creates a preparer of batches for [`Trainer::step`]. It may move to another thread. With growing tables, it must prepare all further
+    /// steps, in order.
     pub fn preparer(&self) -> Preparer {
         Preparer::new(self.indices.session(), self.lookups.clone(), self.row_sums.clone(), self.grown.growth())
     }
 
-    /// Steps so far.
+    /// The number of completed or submitted steps.
     pub fn steps(&self) -> u64 {
         self.steps
     }
@@ -259,20 +258,20 @@ impl Trainer {
         self.session.plan()
     }
 
-    /// Describes where the steps run, with their memory.
+    /// Describes the device of the steps, and their memory.
     pub fn report(&self) -> Report {
         self.session.report()
     }
 
-    /// The seed of a batch's random numbers: a different one for every batch of a training.
+    /// The seed for random numbers of a batch, unique within the training.
     fn seed(&self, batch: usize, count: usize) -> i64 {
         let counter = (self.steps.wrapping_mul(count as u64) + batch as u64) & 0xffff_ffff;
-        // Dropouts of a model add multiples of 2^32.
+        // Dropout operators add multiples of 2^32.
         let training = self.config.shuffle_seed.unwrap_or(0) & 0x7fff;
         (training << 48 | counter) as i64
     }
 
-    /// Passes accumulated row gradients to the next batch of a step.
+    /// Passes row gradients accumulated so far to the next batch of a step.
     fn carry(&self, inputs: &mut Inputs, sums: BTreeMap<String, RunValue>) {
         inputs.extend(sums);
         if !self.row_sums.is_empty() && self.report().gpu_steps > 0 {
@@ -286,11 +285,11 @@ impl Trainer {
     }
 }
 
-/// The most tensors that a CPU kernel may read and write.
+/// Maximum number of tensors that a CPU kernel reads and writes.
 const CPU_BINDINGS: usize = 32;
 
-/// The passes for the backend: on the CPU a sum over rows uses all threads without being split, and kernels may read more tensors if
-/// none of them has to run on a device.
+/// The passes for the backend. On the CPU, row sums use all threads without splitting, and kernels may bind more tensors, unless kernel
+/// rules place some of them on a device.
 fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
     let is_named = options.gpu.is_some() || options.adapter.is_some();
     let on_cpu = match options.kernel {
@@ -305,7 +304,7 @@ fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
     Ok(if options.kernel_rules.is_empty() { passes.for_bindings(CPU_BINDINGS) } else { passes })
 }
 
-/// The model that computes the indices to sort.
+/// The model that computes the indices to sort, on the CPU.
 fn sorting(indices: Graph) -> Result<Model, TrainError> {
     let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
     Ok(Model::load(lower(&optimize(indices)?.0)?, |_: &str| None, on_cpu)?)
@@ -317,7 +316,7 @@ fn values(graph: &Graph, initial: &dyn InitialValues) -> Result<BTreeMap<String,
     parameters(graph).into_iter().filter_map(|name| value(name).transpose()).collect()
 }
 
-/// Names of a graph's parameters, in their order.
+/// Names of a graph's parameters, in graph order.
 fn parameters(graph: &Graph) -> Vec<String> {
     let parameter = |id| match graph.role(id) {
         Some(Role::Parameter(parameter)) => Some(parameter.name.clone()),

@@ -7,12 +7,12 @@ use rewire_tables::MapStep;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The batches of a step, with the indices that the host sorted for them.
+/// The batches of a step, with their sorted indices.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     pub(super) batches: Vec<Inputs>,
     pub(super) epoch: u64,
-    /// The chunk of each batch, for a step of several ranks: a rank has at most one batch of each.
+    /// The chunk of each batch, for a step of several ranks. A chunk has at most one batch per rank.
     pub(super) chunks: Vec<usize>,
     pub(super) chunk_count: usize,
     /// The steps of the maps of growing tables.
@@ -20,18 +20,18 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// Assigns the batches to an epoch, counted from 0, for learning rates that depend on it.
+    /// Sets the epoch of the batches, from 0, for learning rates that depend on it.
     #[must_use]
     pub fn of_epoch(self, epoch: u64) -> Self {
         Self { epoch, ..self }
     }
 
-    /// Assigns the batches to chunks of a step; the other batches of a chunk belong to other ranks.
+    /// Sets the chunks of the batches. The other batches of a chunk belong to other ranks.
     pub(super) fn of_chunks(self, chunks: Vec<usize>, chunk_count: usize) -> Self {
         Self { chunks, chunk_count, ..self }
     }
 
-    /// The rows that a lookup reads in any of the batches.
+    /// The distinct rows of a lookup in all batches.
     pub(super) fn rows(&self, lookup: Option<&Lookup>) -> Vec<u32> {
         let first = self.batches.first().zip(lookup);
         let rows = first.and_then(|(batch, lookup)| match batch.get(&lookup.rows())? {
@@ -43,7 +43,7 @@ impl Prepared {
     }
 }
 
-/// Replaces raw ids by rows and sorts indices of batches, for instance while an earlier step runs.
+/// Replaces raw ids by rows and sorts the indices of batches. It can run concurrently with steps.
 #[derive(Debug)]
 pub struct Preparer {
     session: Session,
@@ -54,11 +54,11 @@ pub struct Preparer {
 
 /// An index, sorted by row.
 struct Sorted {
-    /// The row of every position, ascending.
+    /// The row at each sorted position, ascending.
     rows: Vec<usize>,
-    /// The positions.
+    /// The original positions.
     order: Vec<u32>,
-    /// Positions of rows that are trained.
+    /// The number of leading positions with trained rows.
     trained: usize,
     /// The shapes of the parts of the index.
     shapes: Vec<Vec<usize>>,
@@ -74,12 +74,12 @@ impl Preparer {
         Self { session, lookups, row_sums, growth }
     }
 
-    /// True if tables grow by the ids of all batches of a step, including those of other ranks.
+    /// True if there are growing tables, which need the ids of all ranks.
     pub(super) fn counts(&self) -> bool {
         !self.growth.is_empty()
     }
 
-    /// Counts the raw ids of a batch in the next step of growing tables; `is_own` if it is of this rank.
+    /// Adds the raw ids of a batch to the next step of growing tables. `is_own` is true if this rank runs the batch.
     pub(super) fn count(&mut self, batch: &Inputs, is_own: bool) {
         self.growth.count(batch, is_own);
     }
@@ -93,7 +93,7 @@ impl Preparer {
         self.prepare_counted(batches)
     }
 
-    /// [`Preparer::prepare`] for batches whose ids are counted, together with the ids of other ranks.
+    /// [`Preparer::prepare`] for batches whose ids, and the ids of other ranks, were passed to [`Preparer::count`].
     pub(super) fn prepare_counted(&mut self, mut batches: Vec<Inputs>) -> Result<Prepared, TrainError> {
         let grown = self.growth.step();
         batches.iter_mut().try_for_each(|batch| self.growth.look_up(batch))?;
@@ -147,19 +147,19 @@ impl Preparer {
     }
 }
 
-/// Checks ids that no run checks, because the run receives their positions among the rows of a batch instead.
+/// Checks that ids are below `rows`. Runs cannot check them, since they receive positions among distinct rows instead.
 fn check_ids(parts: &[&HostTensor], rows: usize) -> Result<(), TrainError> {
     let mut ids = parts.iter().flat_map(|part| part.to_i64());
     let wrong = ids.find(|&id| usize::try_from(id).map_or(true, |id| id >= rows));
     wrong.map_or(Ok(()), |id| Err(TrainError::Id { id, rows }))
 }
 
-/// The rows to sum: all, or those that occur in any batch.
+/// The rows to sum: all, or the distinct rows of all batches.
 fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
     if !lookup.is_sparse {
         return (0..lookup.table_rows).collect();
     }
-    // Places are needed of all rows that occur.
+    // Positions may refer to any row that occurs, trained or not.
     let count = |part: &Sorted| if lookup.is_placed { part.rows.len() } else { part.trained };
     let mut rows: Vec<usize> = parts.iter().flat_map(|part| part.rows.iter().take(count(part)).copied()).collect();
     rows.sort_unstable();
@@ -168,7 +168,7 @@ fn rows_of(lookup: &Lookup, parts: &[&Sorted]) -> Vec<usize> {
 }
 
 impl Sorted {
-    /// Sorts the parts of an index, in which rows after the last one are that one. The last one may be untrained.
+    /// Sorts the concatenated parts of an index. Rows are clamped to `0..=last`. The last row may be `untrained`.
     fn new(parts: &[&HostTensor], last: i64, untrained: Option<usize>) -> Self {
         let index = parts.iter().flat_map(|part| part.to_i64()).map(|row| row.clamp(0, last) as usize);
         let mut sorted: Vec<(usize, u32)> = index.zip(0..).collect();
@@ -178,7 +178,7 @@ impl Sorted {
         Self { rows, order, trained, shapes: parts.iter().map(|part| part.shape().to_vec()).collect() }
     }
 
-    /// The positions of every part of the index among `rows`, which are ascending.
+    /// For each part of the index, the positions of its rows in the ascending list `rows`.
     fn places(&self, rows: &[usize]) -> Result<Vec<HostTensor>, TensorSizeError> {
         let mut places = vec![0; self.rows.len()];
         for (row, position) in self.rows.iter().zip(&self.order) {
@@ -193,7 +193,7 @@ impl Sorted {
         self.shapes.iter().map(part).collect()
     }
 
-    /// The number of positions of each of `rows`, which ascend.
+    /// The number of index positions for each of the ascending `rows`.
     fn lengths(&self, rows: &[usize]) -> Vec<i64> {
         let mut rest = self.rows.get(..self.trained).unwrap_or_default();
         let count = |row: &usize| {

@@ -1,4 +1,4 @@
-//! Steps are submitted to the device one after the other; their results are read later.
+//! Submits steps to the device, and reads their results later.
 
 use super::{Prepared, TrainError, Trainer};
 use crate::step::{LATEST, names, reported_rows};
@@ -6,7 +6,7 @@ use rewire_graph::HostTensor;
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 
-/// Steps in a row that may overflow f16.
+/// Number of successive f16 overflows after which a training fails.
 const MOST_OVERFLOWS: u64 = 64;
 
 /// The results of a step.
@@ -22,11 +22,11 @@ pub struct StepReport {
     pub dense_rate: f64,
     /// The learning rate of tables.
     pub sparse_rate: f64,
-    /// True if f16 values overflowed: no parameter changed, and the scale of the loss shrank.
+    /// True if f16 values overflowed: parameters did not change, and the loss scale was reduced.
     pub overflowed: bool,
 }
 
-/// A step whose loss is not yet read.
+/// A submitted step with an unread loss.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Submitted {
     step: u64,
@@ -39,9 +39,9 @@ pub(super) struct Submitted {
 pub(super) struct Progress {
     /// The last loss that was read.
     pub loss: f64,
-    /// Successive overflows up to it.
+    /// Number of successive overflows up to this loss.
     overflows: u64,
-    /// The error that ends the training once earlier reports are returned.
+    /// An error to return after the reports of earlier steps.
     failed: Option<TrainError>,
     /// Interval in steps at which losses are read.
     every: Option<NonZeroU64>,
@@ -54,7 +54,7 @@ impl Default for Progress {
 }
 
 impl Trainer {
-    /// Runs one step over batches prepared together, and waits for its report.
+    /// Runs one step, and waits for its report.
     ///
     /// # Errors
     /// As [`Trainer::submit`].
@@ -64,14 +64,14 @@ impl Trainer {
         reports.pop().ok_or(TrainError::Empty { expected: 1 })
     }
 
-    /// Submits one step over batches prepared together without waiting for its results: the device runs steps while the next ones are
-    /// submitted. Every 16th step returns the reports of all steps since the last time; other steps return none. A non-finite loss is
-    /// therefore reported at most 15 steps later; the error names its step and the first parameter that is not finite by then.
+    /// Submits one step without waiting for its results, so that the device runs while the next steps are submitted. Every 16th step
+    /// returns the reports of all steps since the last time; other steps return none. A non-finite loss is therefore reported up to 15
+    /// steps late. The error names the step of the loss, and the first parameter that is not finite at the time of the report.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] if a loss is not finite, [`TrainError::Overflow`] if steps overflow repeatedly,
-    /// [`TrainError::Memory`] if the batches exceed the limit, [`TrainError::Order`], and [`TrainError::Run`]. After an error the parameters must not
-    /// be used, unless it is a [`TrainError::Run`] which states that the session's states are unchanged.
+    /// [`TrainError::Memory`] if the batches exceed the limit, [`TrainError::Order`], and [`TrainError::Run`]. After an error, parameters
+    /// must not be used, unless it is a [`TrainError::Run`] which states that the session's states are unchanged.
     pub fn submit(&mut self, step: Prepared) -> Result<Vec<StepReport>, TrainError> {
         self.grow(&step.grown)?;
         self.record(&step);
@@ -126,7 +126,7 @@ impl Trainer {
         dense.chain([(names::SPARSE.to_owned(), sparse)]).collect()
     }
 
-    /// The report of the last step of all ranks.
+    /// The report of a step of ranks.
     pub(super) fn report_with(
         &self,
         outputs: BTreeMap<String, f64>,
@@ -139,7 +139,7 @@ impl Trainer {
         StepReport { step: self.steps, loss, outputs, dense_rate, sparse_rate, overflowed }
     }
 
-    /// Also returns reports from [`Trainer::submit`] after every multiple of `every` steps.
+    /// Makes [`Trainer::submit`] return reports after every multiple of `every` steps, too.
     pub fn report_every(&mut self, every: NonZeroU64) {
         self.progress.every = Some(every);
     }
@@ -147,7 +147,7 @@ impl Trainer {
     /// Waits for the submitted steps and returns the unread reports, in order.
     ///
     /// # Errors
-    /// As [`Trainer::submit`]; an earlier call returns the reports of the steps before the failed one.
+    /// As [`Trainer::submit`]. If a step fails, the first call returns the reports of the steps before it, and the next one the error.
     pub fn reports(&mut self) -> Result<Vec<StepReport>, TrainError> {
         let mut reports = vec![];
         if self.progress.failed.is_none() && !self.submitted.is_empty() {
@@ -170,7 +170,7 @@ impl Trainer {
         }
     }
 
-    /// The report of a step, from the rows of its batches.
+    /// The report of a step, from the reported rows of its batches.
     fn report_of(
         &self,
         Submitted { step, rates: [dense_rate, sparse_rate], .. }: Submitted,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 impl Trainer {
-    /// A state now.
+    /// The current value of a state.
     pub(super) fn state(&self, name: &str) -> Result<HostTensor, TrainError> {
         match &self.ranks {
             Some(ranks) => ranks.get(name),
@@ -25,7 +25,7 @@ impl Trainer {
         self.parameters.iter().find(is_bad).cloned()
     }
 
-    /// Checks that all trained parameters are finite, because the last step has not been followed by a loss.
+    /// Checks that all trained parameters are finite. Losses do not reveal this for the last step.
     ///
     /// # Errors
     /// [`TrainError::Diverged`] names the first parameter that is not finite.
@@ -36,7 +36,7 @@ impl Trainer {
         }
     }
 
-    /// All parameters, including frozen ones, and states that the model sets, such as running statistics.
+    /// All parameters, frozen ones included, and states that the model sets, such as running statistics.
     ///
     /// # Errors
     /// [`TrainError::Run`] if they cannot be read.
@@ -44,7 +44,7 @@ impl Trainer {
         self.parameters_of(|_| true)
     }
 
-    /// Some of the parameters. Those that ranks do not divide are read without the others.
+    /// The parameters for which `is_asked` returns true. Parameters that ranks do not divide are read individually.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
@@ -57,8 +57,8 @@ impl Trainer {
         Ok(all)
     }
 
-    /// Trained parameters, and states that the model sets: the states that, with [the others](Trainer::frozen), make up
-    /// the model.
+    /// Names of trained parameters, and of states that the model sets. Together with the [frozen](Trainer::frozen)
+    /// parameters they are the whole model.
     pub fn learned(&self) -> &[String] {
         &self.parameters
     }
@@ -68,11 +68,11 @@ impl Trainer {
         self.states.iter().map(|(name, state)| (name.as_str(), state.shape.as_slice()))
     }
 
-    /// Passes a state to `take` in parts of whole rows, in order, which are no larger than some MB each if ranks divide it. Of several
-    /// ranks, which all have to call this, the first one takes them. Parameters are states of their names.
+    /// Passes a state to `take` in blocks of whole rows, in order. Blocks of divided states have at most some MB. Of several ranks, only
+    /// rank 0 calls `take`, but all must call this. The state of a parameter has the parameter's name.
     ///
     /// # Errors
-    /// [`TrainError::Write`] with the error of `take`, and as [`Trainer::parameters`].
+    /// [`TrainError::Write`] if `take` fails; otherwise as [`Trainer::parameters`].
     pub fn stream(&self, name: &str, take: &mut dyn FnMut(&HostTensor) -> io::Result<()>) -> Result<(), TrainError> {
         match &self.ranks {
             Some(ranks) => ranks.stream(name, take),
@@ -80,22 +80,22 @@ impl Trainer {
         }
     }
 
-    /// True if ranks divide tables, so that no rank holds the whole model.
+    /// True if tables are divided among ranks, so that no rank holds the whole model.
     pub fn is_divided(&self) -> bool {
         self.ranks.as_ref().is_some_and(Ranks::is_divided)
     }
 
-    /// The parameters that are not trained.
+    /// The frozen parameters.
     pub fn frozen(&self) -> &BTreeMap<String, HostTensor> {
         &self.fixed
     }
 
-    /// The state with the average of a parameter, if there is one.
+    /// The name of the state with a parameter's moving average, if there is one.
     pub fn average(&self, parameter: &str) -> Option<String> {
         Some(names::average(parameter)).filter(|name| self.states.contains_key(name))
     }
 
-    /// The averages of the dense parameters by name; empty without `ema` in the configuration.
+    /// The moving averages of the dense parameters, by name; empty without `ema` in the configuration.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
@@ -109,7 +109,7 @@ impl Trainer {
         Ok(all)
     }
 
-    /// The rows of divided tables, and of their moments, that this rank holds and no other one does.
+    /// The rows of divided tables and their moments on this rank; no other rank has them.
     pub fn held(&self) -> Vec<Held<'_>> {
         self.ranks.iter().flat_map(|ranks| ranks.held(&self.moments)).collect()
     }
@@ -122,7 +122,7 @@ impl Trainer {
         self.moments_of(|_| true)
     }
 
-    /// The optimizer states of some parameters. Those that ranks do not divide are read without the others.
+    /// The optimizer states of the parameters for which `is_asked` returns true. States that ranks do not divide are read individually.
     ///
     /// # Errors
     /// As [`Trainer::parameters`].
@@ -155,8 +155,8 @@ impl Trainer {
         Ok(all)
     }
 
-    /// Resumes another training of the same objective and configuration: after `steps` steps, from the result of
-    /// [`Trainer::states`] at that point.
+    /// Resumes an earlier training of the same objective and configuration after `steps` steps. `states` returns the values
+    /// of [`Trainer::states`] at that point, by name.
     ///
     /// # Errors
     /// [`TrainError::Checkpoint`] names a state that is missing or has another shape, [`TrainError::Ids`] invalid ids of growing tables.
@@ -186,8 +186,8 @@ impl Trainer {
 pub struct ParameterMoment {
     /// The parameter.
     pub parameter: String,
-    /// The name of the moment, as in torch: `exp_avg`, `exp_avg_sq`, `sum`, `momentum_buffer` and the like.
+    /// The name of the moment as in PyTorch, such as `exp_avg`, `exp_avg_sq`, `sum` or `momentum_buffer`.
     pub moment: &'static str,
-    /// Its values, in the parameter's shape or one per row.
+    /// The values, in the parameter's shape or one per row.
     pub tensor: HostTensor,
 }

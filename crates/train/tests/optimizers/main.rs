@@ -1,4 +1,4 @@
-//! Optimizers against loops in double precision, written from their definitions.
+//! Compares optimizers with f64 loops written from their definitions.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod dense;

@@ -70,7 +70,7 @@ fn adam_by_element_and_by_row() {
     }
 }
 
-/// Squares of the limited elements, or of every row their mean for each of its elements.
+/// Squares of the clipped elements; with `by_row`, each element has the mean of its row.
 fn squares(g: &[f64], limit: f64, by_row: bool) -> Vec<f64> {
     let squares: Vec<f64> = g.iter().map(|g| g.clamp(-limit, limit).powi(2)).collect();
     if !by_row {

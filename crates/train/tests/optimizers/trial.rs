@@ -3,7 +3,7 @@ use rewire_train::config::{DenseOptimizer, Scheduled, SparseOptimizer};
 use rewire_train::{Moment, Optimizer};
 use std::collections::{BTreeMap, HashMap};
 
-/// Steps of an optimizer from random parameters along random gradients.
+/// A run of an optimizer with random parameters and gradients.
 pub struct Trial {
     pub optimizer: Optimizer,
     pub shape: Vec<usize>,
@@ -11,7 +11,7 @@ pub struct Trial {
     pub seed: u64,
 }
 
-/// Parameters, gradients, rate, number of the step from 1, and the state of a loop.
+/// A reference loop. Arguments: parameters, gradients, rate, number of the step from 1, and the loop's state.
 pub type Loop<'a> = dyn FnMut(&mut [f64], &[f64], f64, i32, &mut Vec<Vec<f64>>) + 'a;
 
 pub fn dense_optimizer(config: &str) -> Scheduled<DenseOptimizer> {
@@ -22,7 +22,7 @@ pub fn table_optimizer(config: &str) -> Scheduled<SparseOptimizer> {
     serde_json::from_str(config).unwrap()
 }
 
-/// Numbers of both signs, more of one than of the other, and of many sizes.
+/// Random numbers of many magnitudes and both signs, with a mean above 0.
 pub fn random(len: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -75,7 +75,7 @@ impl Trial {
         shared.chain(moments).chain([("w".to_owned(), self.tensor(0))]).collect()
     }
 
-    /// The parameters, or the gradients of a step from 1.
+    /// The parameters for step 0, else the gradients of a step.
     fn tensor(&self, step: usize) -> HostTensor {
         let values = random(self.shape.iter().product(), self.seed + 1000 * step as u64);
         HostTensor::from_f64(DType::F32, self.shape.clone(), &values).unwrap()
@@ -104,7 +104,7 @@ impl Trial {
         trace
     }
 
-    /// Compares the parameters after every step with those of a loop.
+    /// Compares the parameters after every step with a reference loop.
     pub fn compare(&self, mut reference: impl FnMut(&mut [f64], &[f64], f64, i32, &mut Vec<Vec<f64>>)) {
         let reference: &mut Loop<'_> = &mut reference;
         let (mut expected, mut kept) = (self.tensor(0).to_f64(), vec![]);

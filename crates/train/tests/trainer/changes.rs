@@ -1,4 +1,4 @@
-//! Changes of parameters, which deltas consist of.
+//! Changes of parameters, the contents of deltas.
 
 use super::ranks::{OPTIONS, config, each, initial, inputs, objective};
 use rewire_graph::HostTensor;
@@ -23,7 +23,7 @@ fn apply(tensors: &mut Tensors, changes: Changes) {
     }
 }
 
-/// Compares parameters with the initial ones and all changes since.
+/// Checks that the initial parameters with all changes applied equal the current ones.
 fn check(trainer: &mut Trainer, rank: usize) {
     let mut own: Tensors = trainer.parameters().unwrap();
     trainer.record_changes();

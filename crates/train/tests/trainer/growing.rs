@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const WIDTH: usize = 3;
-/// Batches of an epoch, of which each has its own ids and some that all have.
+/// Batches of an epoch, in groups of three with common ids. The ids 5 and 6 occur in all groups.
 const BATCHES: usize = 12;
 const BATCH: usize = 5;
 
-/// Raw ids of a batch, far apart and of both signs.
+/// Raw ids of a batch: large numbers of both signs.
 fn ids(batch: usize) -> Vec<i64> {
     let own = (0..BATCH).map(|place| batch / 3 * 1000 + place * 7);
     let ids = own.map(|id| (id as i64 - 1500) * 1_000_003);
@@ -76,7 +76,7 @@ fn config(steps: usize, accumulated: usize) -> TrainConfig {
     TrainConfig::from_json(&config.to_string()).unwrap()
 }
 
-/// Batches with ids, or with their rows.
+/// Batches with raw ids, or with rows if a map is set.
 struct Batches(Option<BTreeMap<i64, u32>>);
 
 impl Data for Batches {
@@ -105,7 +105,7 @@ fn trainer(objective: &Objective, rows: usize, config: &TrainConfig) -> Trainer 
 
 type States = BTreeMap<String, HostTensor>;
 
-/// Trains until the end, or for some steps.
+/// Trains until the end, or for `steps` steps.
 fn run(trainer: &mut Trainer, data: Batches, from: Position, steps: usize) -> (Vec<f64>, States, Position) {
     let (mut losses, mut data) = (vec![], data);
     trainer.report_every(NonZeroU64::new(steps as u64).unwrap());
@@ -123,7 +123,7 @@ fn map_of(states: &States, options: Options) -> MapState {
     MapState::load(options, |part| states[&format!("train:ids:{part}:map")].values()).unwrap()
 }
 
-/// The states of both trainings but for ids.
+/// Compares the states of two trainings, except for ids.
 fn assert_equal(actual: &States, expected: &States) {
     let others = |states: &States| states.iter().filter(|(name, _)| !name.starts_with("train:ids:")).count();
     assert_eq!(others(actual), others(expected));
@@ -196,7 +196,7 @@ fn an_id_that_returns_begins_anew() {
     for batch in [3, 6, 9] {
         step(&mut grown, batch).unwrap();
     }
-    // The step that takes the rows again is the first one of its ids, except for the decay by the number of steps.
+    // The step that reassigns the rows is the first step of its ids, except for bias correction by the number of steps.
     let [momentum, table] = ["train:moment:exp_avg:table", "table"].map(|name| grown.states().unwrap()[name].to_f32());
     step(&mut grown, 0).unwrap();
     let map = IdMap::from(&map_of(&grown.states().unwrap(), options));
@@ -207,7 +207,7 @@ fn an_id_that_returns_begins_anew() {
     for (value, begin) in moved.iter().zip(row("table", (place / WIDTH) as u32)) {
         assert!((value - begin).abs() < 0.051, "{value} {begin}");
     }
-    // A first moment is a tenth of one gradient, whatever the evicted ids had.
+    // After one step a first moment is a tenth of the gradient: the moments of evicted ids were reset.
     let moments = after["train:moment:exp_avg:table"].to_f32();
     assert_ne!(moments[place..place + WIDTH], momentum[place..place + WIDTH]);
 }
@@ -261,7 +261,7 @@ fn steps_of_other_preparers_are_refused() {
     assert!(matches!(error, TrainError::Order { expected: 2, actual: 1, .. }), "{error}");
 }
 
-/// A table with changed rows.
+/// A table with some rows replaced.
 fn changed(table: &HostTensor, (rows, values): &(Vec<u32>, HostTensor)) -> HostTensor {
     let (width, values) = (table.shape()[1], values.to_f32());
     let mut all = table.to_f32();
@@ -290,7 +290,7 @@ fn changes_have_the_ids_of_changed_rows() {
                     tables.insert(name.clone(), changed(&tables[name], rows));
                     assert_eq!(tables[name], states[name], "{name} {options:?}");
                 }
-                // Without ids that wait.
+                // Except for ids that wait for admission.
                 assert_eq!(map.save()[..4], map_of(&states, options).save()[..4], "{options:?}");
             }
             Ok::<_, TrainError>(ControlFlow::Continue(()))

@@ -1,4 +1,4 @@
-//! Trainers, alone and as ranks.
+//! Single trainers, and trainers as ranks.
 #![allow(clippy::unwrap_used)]
 
 mod changes;

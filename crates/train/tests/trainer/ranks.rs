@@ -1,4 +1,4 @@
-//! Ranks train as one trainer with the batches of all.
+//! A training of ranks equals one trainer with the batches of all ranks.
 
 use rewire_distributed::{CollectiveError, Collectives, in_process};
 use rewire_graph::{DType, HostTensor, Scope, TensorSizeError};
@@ -14,13 +14,13 @@ use std::thread;
 use std::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Rows of an epoch: the last chunk of four batches has one, with one row.
+/// Rows of an epoch. With 4 ranks, the last chunk has one batch, with one row.
 const ROWS: usize = 25;
 const USERS: usize = 11;
 const ITEMS: usize = 7;
 const WIDTH: usize = 5;
 
-/// A user and three items make a logit; the items are looked up twice.
+/// A logit from a user and three items. Two lookups read the table of items.
 pub fn objective() -> Objective {
     let scope = Scope::new();
     let pairs = scope.size("pairs");
@@ -39,7 +39,7 @@ pub fn objective() -> Objective {
     objective.tables(["user.weight", "item.weight"]).examples("label")
 }
 
-/// A number for each place.
+/// A pseudorandom number for a seed and an index.
 pub fn noise(seed: usize, place: usize) -> f32 {
     let x = (seed * 7919 + place * 104_729 + 13) as f32;
     (x * 0.618_034).fract() - 0.5
@@ -47,7 +47,7 @@ pub fn noise(seed: usize, place: usize) -> f32 {
 
 struct Rows {
     batch_size: usize,
-    /// The batch of an epoch that cannot be read.
+    /// The position of a batch that cannot be read.
     unreadable: Option<usize>,
 }
 
@@ -88,7 +88,7 @@ pub fn initial(name: &str) -> Option<HostTensor> {
     HostTensor::f32(shape, &values).ok()
 }
 
-/// A configuration with some keys.
+/// A configuration with additional keys.
 pub fn config(keys: Value) -> TrainConfig {
     let mut config = json!({
         "batch_size": 2, "epochs": 3,
@@ -126,13 +126,13 @@ fn rows(batch_size: usize) -> Rows {
     Rows { batch_size, unreadable: None }
 }
 
-/// One trainer with a batch of many rows.
+/// The results of one trainer with `batch_size` rows per batch.
 fn alone(config: &TrainConfig, batch_size: usize) -> Trained {
     let mut trainer = Trainer::new(&objective(), config, initial, OPTIONS()).unwrap();
     run(&mut trainer, rows(batch_size), Position::default(), None).unwrap()
 }
 
-/// The results of all ranks of a training with two rows a batch, which begins with states.
+/// The results of all ranks of a training with two rows per batch, resumed from `begin` if it is set.
 fn of_ranks(
     ranks: usize,
     config: &TrainConfig,
@@ -155,7 +155,7 @@ pub fn each<T: Send>(ranks: usize, timeout: Duration, run: impl Fn(Arc<dyn Colle
     })
 }
 
-/// The results of the ranks, which are equal.
+/// The results of the ranks, which must be equal.
 fn trained(ranks: usize, config: &TrainConfig) -> Trained {
     let mut all: Vec<Trained> = of_ranks(ranks, config, None, None).into_iter().map(Result::unwrap).collect();
     let last = all.pop().unwrap();
@@ -213,11 +213,11 @@ fn a_training_is_resumed_by_another_number_of_ranks() {
     let config = config(json!({ "ema": { "decay": 0.9 }, "sharding": "row_wise" }));
     let begun = of_ranks(4, &config, None, Some(2)).remove(0).unwrap();
     assert_eq!(begun.position, Position { epoch: 0, batch: 8 });
-    // The same number continues as if it had not stopped.
+    // With the same number of ranks, results equal those of a training without interruption.
     let whole = trained(4, &config);
     let rest = of_ranks(4, &config, Some((2, &begun)), None).remove(0).unwrap();
     assert_eq!((&rest.losses[..], &rest.states), (&whole.losses[2..], &whole.states));
-    // Another one continues at the same row, as one trainer with larger batches.
+    // With another number of ranks it continues at the same row, as one trainer with larger batches.
     let rest = of_ranks(2, &config, Some((2, &begun)), None).remove(0).unwrap();
     let mut alone = Trainer::new(&objective(), &config, initial, OPTIONS()).unwrap();
     alone.resume(2, |name| begun.states.get(name).cloned()).unwrap();
@@ -236,7 +236,7 @@ fn tables_in_files_train_as_those_in_memory() {
         let found = alone(&in_files, 2);
         assert_eq!(found, expected);
         assert_near(&found, &alone(&in_memory, 2), "as one trainer");
-        // A tensor of a state keeps its values, and a resumed training continues.
+        // A tensor read from a state does not change with later steps, and a training can be resumed.
         let mut trainer = Trainer::new(&objective(), &in_files, initial, OPTIONS()).unwrap();
         let begun = run(&mut trainer, rows(2), Position::default(), Some(2)).unwrap();
         let kept = begun.states["item.weight"].to_f32();
@@ -280,7 +280,7 @@ fn an_id_outside_of_its_table_is_an_error_of_a_rank() {
     assert!(matches!(found[..], [(true, Err(TrainError::Id { id: 7, rows: ITEMS }))]), "{found:?}");
 }
 
-/// Initial values of which tables exist in parts only.
+/// Initial values that provide tables only as ranges of rows.
 struct Parts;
 
 impl InitialValues for Parts {

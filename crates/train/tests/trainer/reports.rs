@@ -1,4 +1,4 @@
-//! Results of steps are read late, in groups, and equal those of steps that are waited for.
+//! Results that are read late, in groups, equal results that are read after each step.
 
 use rewire_graph::{DType, HostTensor, Scope};
 use rewire_runtime::{Inputs, Kernel, ModelOptions};
@@ -20,7 +20,7 @@ fn trainer(keys: &str, rate: f64) -> Trainer {
     Trainer::new(&objective, &TrainConfig::from_json(&config).unwrap(), begin, options).unwrap()
 }
 
-/// The batches of a step, of which a value of the first one may be given.
+/// The batches of a step; `first` replaces a value of the first batch.
 fn batches(trainer: &Trainer, step: usize, first: Option<f32>) -> Prepared {
     let batch = |n: usize| {
         let x = [first.unwrap_or(0.5 + (step * 7 + n * 3) as f32 % 5.0 * 0.1), -0.25];

@@ -5,16 +5,16 @@ use crate::trainer::initial::rows_of;
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::ops::Range;
 
-/// The rows of a table, or of a moment of it, that a rank holds.
+/// The rows of a table or of one of its moments on a rank.
 #[derive(Clone, Debug)]
 pub struct Held<'a> {
     /// The table.
     pub parameter: &'a str,
     /// The moment, as in [`ParameterMoment`](crate::ParameterMoment); `None` for the table itself.
     pub moment: Option<&'static str>,
-    /// The shape of all rows.
+    /// The shape of the whole tensor.
     pub shape: &'a [usize],
-    /// The held rows.
+    /// The rows on this rank.
     pub rows: Range<usize>,
     column: &'a Column,
 }
@@ -27,7 +27,7 @@ impl<'a> Held<'a> {
         Self { parameter: &table.name, moment: moment.map(|moment| moment.moment), shape, rows, column }
     }
 
-    /// Some of the held rows, counted from the first one of the table.
+    /// A range of the held rows, with row numbers of the whole table.
     ///
     /// # Errors
     /// [`TensorSizeError`] if there is not enough memory for them.

@@ -1,4 +1,4 @@
-//! The part of a trainer that works with other ranks: parameters and moments, on the host, and their updates.
+//! The parameters and moments of a rank on the host, and their updates together with the other ranks.
 
 mod held;
 mod step;
@@ -23,20 +23,20 @@ use tables::{Column, Rows};
 #[derive(Debug)]
 pub(super) struct Ranks {
     pub group: Arc<dyn Collectives>,
-    /// Updates parameters, which are its states, and rows of tables.
+    /// Updates dense parameters, which are states of the session, and rows of tables.
     update: Session,
     tables: Vec<Rows>,
     /// Parameters that are not tables.
     dense: Vec<Dense>,
-    /// States that no gradient changes.
+    /// States that the update does not change.
     held: BTreeMap<String, HostTensor>,
     /// States that the model sets.
     kept: Vec<String>,
-    /// The input with a row for each example.
+    /// The input with one row per example: see [`Objective::examples`].
     examples: Option<String>,
 }
 
-/// A parameter with its gradient.
+/// A dense parameter.
 #[derive(Debug)]
 struct Dense {
     name: String,
@@ -52,7 +52,7 @@ impl Dense {
 }
 
 impl Ranks {
-    /// All states have their initial values afterwards.
+    /// Loads the update, and sets all states to their initial values.
     pub fn new(
         step: &RankStep,
         objective: &Objective,
@@ -85,12 +85,12 @@ impl Ranks {
         Ok(ranks)
     }
 
-    /// True if no rank holds all rows of a table.
+    /// True if the rows of some table are divided among ranks.
     pub fn is_divided(&self) -> bool {
         self.group.ranks() > 1 && self.tables.iter().any(Rows::is_divided)
     }
 
-    /// True if all elements of a state are finite, in all ranks. All of them have to ask.
+    /// True if all elements of a state are finite on all ranks. All ranks must call it.
     pub fn is_finite(&self, name: &str) -> Result<bool, TrainError> {
         let Some((_, column)) = self.column(name) else {
             return Ok(self.get(name)?.first_non_finite().is_none());
@@ -99,7 +99,7 @@ impl Ranks {
         Ok(all.concat().iter().all(|is_finite| *is_finite == 1))
     }
 
-    /// Passes a state to `take` in parts, in the first rank. All ranks have to ask for it.
+    /// Passes a state to `take` in blocks of rows, on rank 0. All ranks must call it.
     pub fn stream(&self, name: &str, take: &mut dyn FnMut(&HostTensor) -> io::Result<()>) -> Result<(), TrainError> {
         match self.column(name) {
             Some((table, column)) => table.stream(column, self.group.as_ref(), take),
@@ -108,18 +108,18 @@ impl Ranks {
         }
     }
 
-    /// The rows of divided tables and of their moments that this rank holds.
+    /// The rows of divided tables and their moments on this rank.
     pub fn held<'a>(&'a self, moments: &'a [KeptMoment]) -> Vec<Held<'a>> {
         let tables = self.tables.iter().filter(|table| table.is_divided());
         tables.flat_map(|table| table.columns.iter().map(|column| Held::new(table, column, self, moments))).collect()
     }
 
-    /// The table of a state, and its column there.
+    /// The table with a state, and its column for the state.
     fn column(&self, name: &str) -> Option<(&Rows, &Column)> {
         self.tables.iter().find_map(|table| Some((table, table.columns.get(table.column(name)?)?)))
     }
 
-    /// Sets a state; of a table, the rows of this rank.
+    /// Sets a state; for a table, only the rows of this rank.
     pub fn set(&mut self, name: &str, tensor: HostTensor) -> Result<(), TrainError> {
         for table in &mut self.tables {
             if let Some(column) = table.column(name) {
@@ -133,7 +133,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Replaces rows, which ascend, of a state of a table; of those, the ones that this rank holds.
+    /// Replaces the held ones of the ascending `rows` in a table's state.
     pub fn set_rows(&mut self, name: &str, rows: &[u32], values: &HostTensor) -> Result<(), TrainError> {
         for table in &mut self.tables {
             if let Some(column) = table.column(name) {
@@ -143,7 +143,7 @@ impl Ranks {
         Ok(())
     }
 
-    /// Rows of a table, which ascend. All ranks have to ask for them.
+    /// The ascending `rows` of a table. All ranks must call it.
     pub fn rows_of(&self, name: &str, rows: &[u32]) -> Result<HostTensor, TrainError> {
         let Some(table) = self.tables.iter().find(|table| table.name == name) else {
             return Ok(HostTensor::f32([0, 0], &[])?);
@@ -152,7 +152,7 @@ impl Ranks {
         Ok(HostTensor::f32(table.shape(rows.len()), &values)?)
     }
 
-    /// A state as a whole. All ranks have to ask for it.
+    /// A whole state. All ranks must call it.
     pub fn get(&self, name: &str) -> Result<HostTensor, TrainError> {
         if let Some((table, column)) = self.column(name) {
             return table.whole(column, self.group.as_ref());

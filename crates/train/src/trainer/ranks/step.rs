@@ -8,16 +8,16 @@ use rewire_distributed::{CollectiveError, all_gather_of};
 use rewire_graph::{HostTensor, TensorSizeError};
 use rewire_runtime::{Inputs, Outputs};
 
-/// Sums over batches, each with its share of the step.
+/// Sums over batches, weighted by their shares of the step.
 struct Sums {
-    /// Gradients of parameters, and reported values, one after the other.
+    /// Gradients of dense parameters, then reported values, concatenated.
     dense: Vec<f32>,
-    /// By table.
+    /// Row gradients of each table.
     rows: Vec<RowGradients>,
 }
 
 impl Trainer {
-    /// One step of all ranks, with its report.
+    /// Runs one step together with all ranks, and returns its report.
     pub(in crate::trainer) fn step_of_ranks(
         &mut self,
         ranks: &mut Ranks,
@@ -34,7 +34,7 @@ impl Trainer {
         Ok(self.report_with(outputs, &rates, !is_finite))
     }
 
-    /// Runs the batches of this rank.
+    /// Runs the batches of this rank, and sums their results.
     fn gradients_of_rank(&mut self, ranks: &mut Ranks, step: &Prepared, shares: &[f32]) -> Result<Sums, TrainError> {
         let dense = vec![0.0; ranks.elements() + self.reported.len()];
         let mut sums = Sums { dense, rows: vec![] };
@@ -73,7 +73,7 @@ impl Trainer {
         Ok(sums)
     }
 
-    /// Adds the results of a batch.
+    /// Adds the results of a batch to `sums`, times its `share`.
     fn add(&self, ranks: &mut Ranks, sums: &mut Sums, results: &Outputs, share: f32) {
         let values = |name: &str| results.get(name).map(HostTensor::to_f32).unwrap_or_default();
         let dense = ranks.dense.iter().map(|dense| dense.gradient.as_str());
@@ -97,19 +97,19 @@ impl Trainer {
 }
 
 impl Ranks {
-    /// Elements of the parameters that are not tables.
+    /// Number of elements of the dense parameters.
     fn elements(&self) -> usize {
         self.dense.iter().map(|dense| dense.shape.iter().product::<usize>()).sum()
     }
 
-    /// The parameters, which all batches of a step read.
+    /// The dense parameters, and the loss scale if `is_scaled`: inputs of all batches of a step.
     fn parameters(&self, is_scaled: bool) -> Result<Vec<(String, HostTensor)>, TrainError> {
         let names = self.dense.iter().map(|dense| dense.name.as_str());
         let names = names.chain(is_scaled.then_some(names::SCALE));
         names.map(|name| Ok((name.to_owned(), self.update.state(name)?))).collect()
     }
 
-    /// The share of each chunk of this rank's batches in the step: its examples divided by those of all ranks.
+    /// The weight of this rank's batch in each chunk: its fraction of the chunk's examples, divided by the number of chunks.
     fn shares(&self, step: &Prepared) -> Result<Vec<f32>, TrainError> {
         let mut own = vec![0.0; step.chunk_count];
         for (chunk, batch) in step.chunks.iter().zip(&step.batches) {
@@ -128,7 +128,7 @@ impl Ranks {
         Ok(own.into_iter().enumerate().map(share).collect())
     }
 
-    /// The sums over all ranks, of the rows that this rank holds. States that the model sets become their means.
+    /// The sums over all ranks; for tables, only for rows on this rank. Averages states that the model sets over the ranks.
     fn summed(&mut self, Sums { mut dense, rows }: Sums) -> Result<Sums, TrainError> {
         let count = dense.len();
         let share = 1.0 / self.group.ranks() as f32;
@@ -147,7 +147,7 @@ impl Ranks {
         Ok(Sums { dense, rows })
     }
 
-    /// Updates parameters and the rows that this rank holds. False if a gradient was not finite, which changes nothing.
+    /// Updates parameters and the rows on this rank. Returns false if a gradient was not finite; nothing changes then.
     fn update(&mut self, rates: &[(String, f64)], is_last: bool, sums: &Sums) -> Result<bool, TrainError> {
         let mut inputs = Inputs::new();
         for (kind, rate) in rates {

@@ -1,4 +1,4 @@
-//! Rows of tables and moments that a rank holds, and their exchange with other ranks.
+//! The rows of tables and moments on a rank, and their exchange with other ranks.
 
 use super::values::Values;
 use crate::config::Sharding;
@@ -12,15 +12,15 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Elements of a part of a table that is written.
+/// Elements per block when a table is streamed.
 const PART: usize = 1 << 22;
 
-/// A state with a value or more for each row.
+/// A state with one or more values per row: a table or a moment.
 #[derive(Debug)]
 pub struct Column {
     pub state: String,
     pub shape: Vec<usize>,
-    /// The elements of the rows that this rank holds.
+    /// The elements of the rows on this rank.
     values: Values,
 }
 
@@ -34,26 +34,26 @@ pub struct Rows {
     holders: Holders,
 }
 
-/// The rank that holds each row.
+/// Assigns rows to ranks.
 #[derive(Clone, Debug)]
 enum Holders {
-    /// All of them hold all rows.
+    /// Every rank holds all rows.
     All,
-    /// By rank, the rows that it holds.
+    /// The rows of each rank.
     Parts(Vec<Range<usize>>),
 }
 
-/// Gradients of rows, which ascend.
+/// Gradients of ascending rows.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RowGradients {
     pub rows: Vec<u32>,
-    /// The rows that each rank requested; this rank receives their gradients.
+    /// The rows that each rank requested; it sends their gradients to this rank.
     pub asked: Vec<Vec<u32>>,
     pub values: Vec<f32>,
 }
 
 impl Holders {
-    /// The holders of the rows of the table at a position.
+    /// Assigns the rows of the table at index `position`.
     fn new(sharding: Sharding, position: usize, rows: usize, ranks: usize) -> Self {
         match sharding {
             _ if ranks == 1 => Self::All,
@@ -80,13 +80,13 @@ impl Column {
         self.values.as_slice().iter().all(|value| value.is_finite())
     }
 
-    /// The elements of rows, counted from the first one held.
+    /// The elements of rows, numbered from the first held row.
     pub fn get(&self, rows: impl Iterator<Item = usize>) -> Vec<f32> {
         let (width, values) = (self.width(), self.values.as_slice());
         rows.flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
     }
 
-    /// Starts to read rows from a file.
+    /// Prefetches rows from a file.
     fn read_ahead(&self, rows: impl Iterator<Item = usize>) {
         let width = self.width();
         self.values.read_ahead(rows.map(|row| row * width..(row + 1) * width));
@@ -94,7 +94,7 @@ impl Column {
 }
 
 impl Rows {
-    /// The table at a position among all, with zeros, in files if a folder is given.
+    /// Creates the table at index `position`, filled with zeros, in files if `folder` is set.
     pub fn new(
         table: &RankTable,
         position: usize,
@@ -117,13 +117,13 @@ impl Rows {
         Ok(own)
     }
 
-    /// The shape of some rows of the table.
+    /// The shape of a tensor with `rows` rows of the table.
     pub fn shape(&self, rows: usize) -> Vec<usize> {
         let inner = self.columns.iter().take(1).flat_map(|column| column.shape.iter().skip(1).copied());
         [rows].into_iter().chain(inner).collect()
     }
 
-    /// The position of the column of a state.
+    /// The index of the column for a state.
     pub fn column(&self, state: &str) -> Option<usize> {
         self.columns.iter().position(|column| column.state == state)
     }
@@ -133,7 +133,7 @@ impl Rows {
         matches!(self.holders, Holders::Parts(_))
     }
 
-    /// The rows that a rank holds.
+    /// The rows on a rank.
     pub fn held(&self, rank: usize) -> Range<usize> {
         match &self.holders {
             Holders::All => 0..self.columns.first().and_then(|column| column.shape.first()).copied().unwrap_or(0),
@@ -141,7 +141,7 @@ impl Rows {
         }
     }
 
-    /// Sets a column, which is zeros, to the initial values of its state; this rank reads only its rows.
+    /// Sets a zero column to the initial values of its state. Reads only the rows of this rank.
     pub fn begin(
         &mut self,
         column: usize,
@@ -153,7 +153,7 @@ impl Rows {
         self.columns.get_mut(column).map_or(Ok(()), |column| column.values.begin(state, initial, held))
     }
 
-    /// Passes a column to `take` in parts, in the first rank. All ranks have to ask for it.
+    /// Passes a column to `take` in blocks of rows, on rank 0. All ranks must call it.
     pub fn stream(
         &self,
         column: &Column,
@@ -177,7 +177,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Sets a column from the whole state; this rank reads only its rows.
+    /// Sets a column from the whole state. Reads only the rows of this rank.
     pub fn set(&mut self, column: usize, whole: &HostTensor, group: &dyn Collectives) -> Result<(), TrainError> {
         let held = self.held(group.rank());
         let Some(column) = self.columns.get_mut(column) else { return Ok(()) };
@@ -185,7 +185,7 @@ impl Rows {
         column.values.set(whole, held)
     }
 
-    /// The whole state of a column. All ranks must request it.
+    /// The whole state of a column. All ranks must call it.
     pub fn whole(&self, column: &Column, group: &dyn Collectives) -> Result<HostTensor, TrainError> {
         match self.holders {
             Holders::All => Ok(column.values.tensor(&column.shape)?),
@@ -196,12 +196,12 @@ impl Rows {
         }
     }
 
-    /// The rows of ids, which ascend, from the ranks that hold them: the ids go out, and the rows come back. Also returns the ids by rank
-    /// whose gradients will come to this one.
+    /// The rows of the ascending `ids`, requested from the ranks that hold them. Also returns the ids that each rank requested from this
+    /// one, whose gradients it will send.
     pub fn look_up(&self, ids: &[u32], group: &dyn Collectives) -> Result<(Vec<f32>, Vec<Vec<u32>>), TrainError> {
         let Some(table) = self.columns.first() else { return Ok((vec![], vec![])) };
         let Holders::Parts(parts) = &self.holders else {
-            // The update reads the moments later.
+            // Prefetches the moments, too, for the update.
             self.columns.iter().for_each(|column| column.read_ahead(ids.iter().map(|id| *id as usize)));
             return Ok((table.get(ids.iter().map(|id| *id as usize)), all_gather_of(group, ids)?));
         };
@@ -213,7 +213,7 @@ impl Rows {
         Ok((rows, asked))
     }
 
-    /// The sums of gradients over all ranks, in rank order, of the rows that this rank holds.
+    /// The sums of gradients over all ranks, in rank order, for the rows on this rank.
     pub fn sum(&self, own: &RowGradients, group: &dyn Collectives) -> Result<RowGradients, TrainError> {
         let width = self.columns.first().map_or(0, Column::width);
         let values = match &self.holders {
@@ -227,7 +227,7 @@ impl Rows {
         Ok(merged(&own.asked.iter().zip(values).collect::<Vec<_>>(), width))
     }
 
-    /// The held rows of all columns, as tensors.
+    /// The held `rows` of all columns, as tensors.
     pub fn before(&self, rows: &[u32], group: &dyn Collectives) -> Result<Vec<HostTensor>, TensorSizeError> {
         let first = self.held(group.rank()).start;
         let tensor = |column: &Column| {
@@ -237,7 +237,7 @@ impl Rows {
         self.columns.iter().map(tensor).collect()
     }
 
-    /// Replaces those of the rows that this rank holds; rows are ascending.
+    /// Replaces the held ones of the ascending `rows` of a column.
     pub fn replace_held(
         &mut self,
         column: usize,
@@ -270,20 +270,20 @@ impl Rows {
     }
 }
 
-/// The elements of the rank `holder`, in the first rank.
+/// Sends the elements of rank `holder` to rank 0.
 fn to_first(group: &dyn Collectives, own: Vec<f32>, holder: usize) -> Result<Vec<f32>, CollectiveError> {
     let mut parts = vec![vec![]; group.ranks()];
     parts[0] = own;
     Ok(all_to_all_of(group, &parts)?.swap_remove(holder))
 }
 
-/// The positions of ids, which are ascending, in a range of rows.
+/// The range of positions of the ascending `ids` whose rows are in `part`.
 fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
     let place = |row: usize| ids.partition_point(|id| (*id as usize) < row);
     place(part.start)..place(part.end)
 }
 
-/// The sums of gradients by row, added in their order. The rows of each part ascend.
+/// Sums gradients by row, in the order of the parts. The rows of each part are ascending.
 fn merged(parts: &[(&Vec<u32>, Vec<f32>)], width: usize) -> RowGradients {
     let mut rows: Vec<u32> = parts.iter().flat_map(|(rows, _)| rows.iter().copied()).collect();
     rows.sort_unstable();

@@ -9,19 +9,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Elements that are converted at once.
+/// Elements converted per block.
 const PART: usize = 1 << 20;
 
-/// Elements of rows.
+/// The elements of a column.
 #[derive(Debug)]
 pub enum Values {
     Memory(Vec<f32>),
-    /// Shared with tensors that read them.
+    /// Tensors may share the file.
     File(Arc<FileFloats>),
 }
 
 impl Values {
-    /// Zeros, in a file if a folder is given.
+    /// Zeros, in a file if `folder` is set.
     pub fn zeros(folder: Option<&Path>, len: usize) -> Result<Self, TrainError> {
         match folder {
             None => Ok(Self::Memory(vec![0.0; len])),
@@ -40,7 +40,7 @@ impl Values {
         }
     }
 
-    /// The elements, to be changed; those in a file are copied to another one if a tensor shares them.
+    /// The elements. A file that a tensor shares is copied first.
     pub fn as_mut_slice(&mut self) -> Result<&mut [f32], TrainError> {
         match self {
             Self::Memory(values) => Ok(values),
@@ -55,7 +55,7 @@ impl Values {
         }
     }
 
-    /// A tensor of all elements, which shares those in a file.
+    /// A tensor of all elements. It shares a file's memory.
     pub fn tensor(&self, shape: &[usize]) -> Result<HostTensor, TensorSizeError> {
         match self {
             Self::Memory(values) => HostTensor::f32(shape, values),
@@ -63,7 +63,7 @@ impl Values {
         }
     }
 
-    /// Sets all elements to rows of a tensor, in parts.
+    /// Sets all elements to rows of a tensor, block by block.
     pub fn set(&mut self, whole: &HostTensor, rows: Range<usize>) -> Result<(), TrainError> {
         let height = whole.shape().first().copied().unwrap_or(0);
         let row_bytes = whole.bytes().len() / height.max(1);
@@ -73,16 +73,16 @@ impl Values {
         })
     }
 
-    /// Sets all elements, which are zeros, to rows of the initial value of a state.
+    /// Sets all elements, which must be zeros, to rows of the initial value of a state.
     pub fn begin(&mut self, state: &State, initial: &dyn InitialValues, rows: Range<usize>) -> Result<(), TrainError> {
         match &state.initial {
-            // Zeros take no space in a new file.
+            // Unwritten zeros of a new file occupy no disk space.
             Initial::Constant(0.0) => Ok(()),
             _ => self.set_parts(&state.shape, rows, |part| state.begin_rows(initial, part)),
         }
     }
 
-    /// Sets all elements to rows of a tensor of a shape, which `read` returns a part at a time.
+    /// Sets all elements to `rows` of a tensor of shape `shape`; `read` returns the elements of a range of rows.
     fn set_parts(
         &mut self,
         shape: &[usize],
@@ -100,7 +100,7 @@ impl Values {
         Ok(())
     }
 
-    /// Starts to read ranges of elements that are in a file.
+    /// Prefetches ranges of elements from a file.
     pub fn read_ahead(&self, ranges: impl Iterator<Item = Range<usize>>) {
         if let Self::File(floats) = self {
             floats.read_ahead(ranges);
