@@ -13,7 +13,7 @@ pub trait Data: Send {
     /// The batches of an epoch, counted from 0, in order. Repeated calls for an epoch return the same batches.
     fn epoch(&mut self, epoch: u64) -> Box<dyn Iterator<Item = Result<Inputs, DataError>> + '_>;
 
-    /// The batches of an epoch from a position on, for one rank. `None` stands for a batch of another rank, which need
+    /// The batches of an epoch from a position on, for one rank. `None` is a batch of another rank, which need
     /// not be read.
     fn share(&mut self, epoch: u64, share: Share) -> Box<dyn Iterator<Item = Result<Option<Inputs>, DataError>> + '_> {
         let batches = self.epoch(epoch).enumerate().skip(usize::try_from(share.from).unwrap_or(usize::MAX));
