@@ -1,5 +1,5 @@
 //! Parallel execution on the caller's thread and the helper threads of its [`ThreadPool`]. Without the feature
-//! `parallel` the caller does all work. In browsers the helpers are the workers that call `help`.
+//! `parallel`, all work runs on the caller's thread. In browsers, helpers are the workers that call `help`.
 #![cfg_attr(any(not(feature = "kernels"), target_arch = "wasm32"), allow(dead_code))]
 
 mod pool;
@@ -45,7 +45,7 @@ pub fn help() -> ! {
     ThreadPool::current().helpers().help()
 }
 
-/// Number of threads that may work for the caller at once, including its own.
+/// Number of threads that work for a caller with the current pool, including the caller's.
 pub fn threads() -> usize {
     if cfg!(feature = "parallel") { ThreadPool::with_current(ThreadPool::threads) } else { 1 }
 }
@@ -67,7 +67,7 @@ pub fn map<T: Send, R: Send>(items: Vec<T>, each: impl Fn(T) -> R + Sync) -> Vec
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// Runs both functions, one of them on a helper if it is free in time.
+/// Runs both functions, one of them on a helper if one is free in time.
 pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> B + Send) -> (A, B) {
     let works = (Mutex::new(Some(a)), Mutex::new(Some(b)));
     let results = (Mutex::new(None), Mutex::new(None));
@@ -75,13 +75,13 @@ pub fn join<A: Send, B: Send>(a: impl FnOnce() -> A + Send, b: impl FnOnce() -> 
         run(&works.0, &results.0);
         run(&works.1, &results.1);
     });
-    // Each function was taken once, and `with_helpers` has resumed any panic here.
+    // Each function ran once, and `with_helpers` has resumed any panic here.
     let result = (into_inner(results.0), into_inner(results.1));
     let (Some(a), Some(b)) = result else { unreachable!("the caller has run what no helper has") };
     (a, b)
 }
 
-/// Runs work that no other thread has started.
+/// Runs work unless another thread has started it.
 fn run<R>(work: &Mutex<Option<impl FnOnce() -> R>>, result: &Mutex<Option<R>>) {
     let work = lock(work).take();
     if let Some(work) = work {

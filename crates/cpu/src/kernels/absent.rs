@@ -1,4 +1,4 @@
-//! Kernels on the CPU; unavailable without the feature `cpu`.
+//! Stubs of CPU kernels, for builds without the feature `cpu`.
 
 mod error;
 
@@ -8,7 +8,7 @@ use crate::RowOverlay;
 use rewire_graph::{DType, HostTensor, Symbol};
 use rewire_graph_rewrite::plan::Computation;
 
-/// Instruction sets of kernels; empty without the feature `cpu`.
+/// An instruction set of kernels; never exists without the feature `cpu`.
 #[derive(Clone, Copy, Debug)]
 pub enum Arch {}
 
@@ -75,7 +75,7 @@ pub struct KeptBytes {
 }
 
 impl Compiled {
-    /// Host memory that the kernel keeps.
+    /// Host memory that the kernel keeps between runs.
     pub fn kept(&self) -> KeptBytes {
         match *self {}
     }
@@ -171,12 +171,12 @@ impl Memory {
         match *self {}
     }
 
-    /// Gives the content an identity.
+    /// Assigns an identity to the content.
     pub fn know_content(&mut self) {
         match *self {}
     }
 
-    /// The memory with [`Memory::know_content`].
+    /// As [`Memory::know_content`], by value.
     pub fn with_known_content(self) -> Self {
         match self {}
     }

@@ -1,4 +1,4 @@
-//! Affine functions of the points of a row.
+//! Affine passes over the points of a row.
 
 use super::arch;
 use super::chain::Block;
@@ -6,7 +6,7 @@ use super::lanes::{Lanes, Row};
 use super::step::{CONSTANTS, Linear};
 use pulp::Simd;
 
-/// The operands of an affine pass at points of a row.
+/// The operands of an affine pass for points of a row.
 #[derive(Clone, Copy)]
 pub(super) struct AffineRow<'a> {
     pub factors: Row<'a, f32>,
@@ -33,7 +33,7 @@ impl AffineRow<'_> {
         }
     }
 
-    /// With constants, and with factors (`T`) and terms (`P`) of points. Rounds like single steps.
+    /// Applies the constants, then per-point factors if `T`, then per-point terms if `P`. Rounds as separate steps would.
     #[inline(always)]
     fn compute<S: Simd, C: Constants<S>, const T: bool, const P: bool>(
         self,
@@ -59,7 +59,7 @@ impl AffineRow<'_> {
         }
     }
 
-    /// The same for a value that all points share.
+    /// As [`AffineRow::compute_each`], for a value that all points share.
     pub(super) fn compute_same(self, out: &mut [f32], value: f32, scales: [(f32, f32); CONSTANTS]) {
         let value = scales.iter().fold(value, |x, (factor, term)| x * factor + term);
         for (point, out) in out.iter_mut().enumerate() {
@@ -69,7 +69,7 @@ impl AffineRow<'_> {
     }
 }
 
-/// An affine function of vectors, with a factor (`T`) and a term (`P`).
+/// An affine function of vectors, with a factor if `T` and a term if `P`.
 struct Function<S: Simd, C, const T: bool, const P: bool> {
     constants: C,
     sign: S::f32s,
@@ -89,12 +89,12 @@ impl<S: Simd, C: Constants<S>, const T: bool, const P: bool> Function<S, C, T, P
     }
 }
 
-/// Vector functions with floats that are constant in a row.
+/// Vector functions whose other operands are constant in a row.
 pub(super) trait Constants<S: Simd>: Copy {
     fn apply(self, simd: S, x: S::f32s) -> S::f32s;
 }
 
-/// Any linear functions, one after the other: factors and terms. Each product or each sum changes nothing.
+/// Successive linear functions, as factors and terms. In each, the factor is 1 or -1, or the term is -0.0.
 #[derive(Clone, Copy)]
 pub(super) struct Steps<S: Simd>([(S::f32s, S::f32s); CONSTANTS]);
 
@@ -113,7 +113,7 @@ impl<S: Simd> Constants<S> for Steps<S> {
     }
 }
 
-/// Two terms, then a factor.
+/// Adds two terms, then multiplies by a factor.
 #[derive(Clone, Copy)]
 pub(super) struct Shift<S: Simd> {
     terms: [S::f32s; 2],
@@ -121,7 +121,7 @@ pub(super) struct Shift<S: Simd> {
 }
 
 impl<S: Simd> Shift<S> {
-    /// For linear functions in which no product precedes a sum.
+    /// From linear functions in which no product precedes a sum.
     #[inline(always)]
     pub(super) fn of(simd: S, [a, b, c]: [(f32, f32); CONSTANTS]) -> Self {
         let terms = [simd.splat_f32s(a.1), simd.splat_f32s(b.1)];
@@ -142,7 +142,7 @@ impl<S: Simd> Constants<S> for Shift<S> {
     }
 }
 
-/// A linear function of a row as a factor and a term.
+/// A linear function in row `n`, as a factor and a term.
 #[inline(always)]
 pub(super) fn scale((linear, others): (Linear, Lanes<'_, f32>), block: Block, n: usize) -> (f32, f32) {
     let other = match block.row(others, n) {
@@ -157,7 +157,7 @@ pub(super) fn scale((linear, others): (Linear, Lanes<'_, f32>), block: Block, n:
     }
 }
 
-/// The values of points, or others if they are not read.
+/// The per-point values of an operand; `others` if they are not read.
 #[inline(always)]
 fn each<'a>(row: Row<'a, f32>, is_read: bool, others: &'a [f32]) -> &'a [f32] {
     match row {

@@ -18,7 +18,7 @@ use strum::IntoStaticStr;
 
 /// A vector instruction set of this processor.
 ///
-/// Kernels use the widest one. Another choice changes the last bits of results.
+/// Kernels use the widest one by default. Other instruction sets may change the last bits of results.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch(Set);
 
@@ -35,13 +35,13 @@ enum Set {
     Neon(Neon),
     #[cfg(target_arch = "wasm32")]
     Simd128(Simd128),
-    /// The instructions that the compiler assumes.
+    /// The instructions that the compiler target includes.
     #[cfg(not(target_arch = "wasm32"))]
     Baseline,
 }
 
 impl Set {
-    /// The instructions that every processor of the family supports.
+    /// The baseline instructions of the processor family.
     #[cfg(not(target_arch = "wasm32"))]
     const EVERYWHERE: Self = Self::Baseline;
     // SAFETY: a module with such instructions runs nowhere without them, and this one has them.
@@ -95,13 +95,12 @@ impl Arch {
         &ALL
     }
 
-    /// A short name, such as `avx2`, `neon`, or `baseline` for instructions that every processor of the family
-    /// supports.
+    /// A short name, such as `avx2`, `neon`, or `baseline` for the instructions that every processor of the family has.
     pub fn name(self) -> &'static str {
         self.0.into()
     }
 
-    /// Makes kernels of this process use this instruction set from now on: for tests and measurements.
+    /// Selects this instruction set for later kernels of the process. For tests and measurements.
     pub fn select(self) {
         let position = ALL.iter().position(|other| other.name() == self.name());
         CHOSEN.store(position.unwrap_or(0), Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl Arch {
         }
     }
 
-    /// [`Arch::dispatch`] for work with identical results on all instruction sets, for which few variants suffice.
+    /// [`Arch::dispatch`] with fewer variants, for work with identical results on all instruction sets.
     #[inline(always)]
     pub(super) fn dispatch_exact<Op: WithSimd>(self, op: Op) -> Op::Output {
         match self.0 {
@@ -159,7 +158,7 @@ impl Arch {
         }
     }
 
-    /// The matmul function for this instruction set; for wider ones the library chooses itself.
+    /// The matmul function for this instruction set: our own without fused multiply-add, otherwise the library's choice.
     pub(super) fn gemm(self) -> Gemm {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
@@ -186,7 +185,7 @@ fn is_fused<S: Simd>() -> bool {
     fused.contains(&TypeId::of::<S>())
 }
 
-/// `a * b + c`, with one or two roundings.
+/// `a * b + c`, fused if the processor can.
 #[inline(always)]
 pub fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
     if is_fused::<S>() { simd.mul_add_f32s(a, b, c) } else { simd.add_f32s(simd.mul_f32s(a, b), c) }
@@ -198,10 +197,10 @@ pub(super) fn mul_add_one<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if is_fused::<S>() { a.mul_add(b, c) } else { a * b + c }
 }
 
-/// Lower and upper halves of the products of words.
+/// Low and high words of the products of 32-bit words.
 #[inline(always)]
 pub(super) fn widening_mul<S: Simd>(simd: S, a: S::u32s, b: S::u32s) -> (S::u32s, S::u32s) {
-    // The vectors of `pulp` multiply one word at a time there.
+    // On this architecture `pulp` multiplies word by word.
     #[cfg(target_arch = "aarch64")]
     if TypeId::of::<S>() == TypeId::of::<Neon>()
         && let Some(products) = neon_products(bytemuck::cast_slice(&[a]), bytemuck::cast_slice(&[b]))

@@ -1,10 +1,10 @@
-//! Expressions that only one side of a choice needs.
+//! Expressions that only one side of a select needs.
 
 use rewire_graph::pointwise::functions::FUNCTION;
 use rewire_graph::pointwise::{Dag, Expr, ExprId};
 use std::collections::{HashMap, HashSet};
 
-/// A side of a choice, nested or at top level.
+/// One side of a select. `parent` is the enclosing side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Branch {
     parent: Option<usize>,
@@ -13,7 +13,7 @@ struct Branch {
     side: bool,
 }
 
-/// For every expression, the innermost side of a choice that contains all its users.
+/// For every expression, the innermost side of a select that contains all its users.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Branches {
     branches: Vec<Branch>,
@@ -33,7 +33,7 @@ impl Branches {
             }
             found
         };
-        // Neighbouring points take different sides of a random choice.
+        // Adjacent points take different sides of a random select, so a branch would not save work.
         let random = spread(&|expr| matches!(expr, Expr::Uniform { .. }));
         let costly = spread(&is_costly);
         let mut this = Self::default();
@@ -56,7 +56,7 @@ impl Branches {
         this
     }
 
-    /// True if some expression is needed only for one value of this condition.
+    /// True if some expression is needed for only one value of this condition.
     pub(super) fn decides(&self, condition: ExprId) -> bool {
         self.conditions.contains(&condition)
     }
@@ -66,7 +66,7 @@ impl Branches {
         self.of.get(&a) == self.of.get(&b)
     }
 
-    /// The innermost condition that `known` accepts, with the value of it for which `id` is needed.
+    /// The innermost condition that `known` accepts, with its value for which `id` is needed.
     pub(super) fn innermost(&self, id: ExprId, known: impl Fn(ExprId) -> bool) -> Option<(ExprId, bool)> {
         let branch = self.of.get(&id).copied().flatten();
         self.path(branch).find(|branch| known(branch.condition)).map(|branch| (branch.condition, branch.side))

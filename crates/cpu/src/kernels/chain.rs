@@ -1,4 +1,4 @@
-//! Chains of functions over blocks of a tile, which stay in the cache between passes.
+//! Chains of float functions, pass by pass over blocks of a tile, which stay in the cache.
 
 use super::lanes::{Grid, Lanes, Row};
 use super::machine::Register;
@@ -12,19 +12,19 @@ use rewire_graph::pointwise::BinaryOp;
 /// Largest number of floats in a block.
 const BLOCK: usize = 1024;
 
-/// Two blocks for intermediate values.
+/// Two buffers of block size for intermediate values.
 pub(super) type Scratch = [Register<f32, BLOCK>; 2];
 
 pub(super) const SCRATCH: Scratch = [const { Register([0.0; BLOCK]) }; 2];
 
-/// Neighbouring points of some rows of a tile.
+/// Adjacent points of adjacent rows of a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub row: usize,
     pub rows: usize,
     start: usize,
     pub points: usize,
-    /// Points of a row of the tile.
+    /// Points per row of the tile.
     width: usize,
 }
 
@@ -35,31 +35,31 @@ impl Block {
         lanes.part(self.row + n, self.width, (self.start, self.points))
     }
 
-    /// The first point.
+    /// The first point within the row.
     #[inline(always)]
     pub(super) fn start(self) -> usize {
         self.start
     }
 
-    /// True if the tile's rows begin with it.
+    /// True if the block begins at the first point of the tile's rows.
     #[inline(always)]
     pub(super) fn begins(self) -> bool {
         self.start == 0
     }
 
-    /// True if the tile's rows end with it.
+    /// True if the block ends at the last point of the tile's rows.
     #[inline(always)]
     pub(super) fn ends(self) -> bool {
         self.start + self.points == self.width
     }
 
-    /// The part of a tile's rows, `stride` apart, from the block on.
+    /// The slice of a tile's rows, which are `stride` apart, from the block's first element on.
     #[inline(always)]
     fn of(self, rows: &mut [f32], stride: usize) -> &mut [f32] {
         rows.get_mut(self.row * stride + self.start..).unwrap_or(&mut [])
     }
 
-    /// The same points as a part of one row, if they are whole rows.
+    /// The same points as a range of one long row, if the block has whole rows.
     #[inline(always)]
     pub(super) fn flat(self) -> Option<Self> {
         let (start, points) = (self.row * self.width, self.rows * self.points);
@@ -67,7 +67,7 @@ impl Block {
         is_whole.then_some(Self { row: 0, rows: 1, start, points, width: start + points })
     }
 
-    /// All of a tile.
+    /// The whole tile as a block.
     pub(super) fn whole(rows: usize, points: usize) -> Self {
         Self { row: 0, rows, start: 0, points, width: points }
     }
@@ -78,16 +78,16 @@ impl Block {
 pub(super) enum Destination<'s> {
     /// Rows that are `stride` apart, written through `stream` if set.
     Rows { out: &'s mut [f32], stride: usize, stream: Option<&'s Stream<'s>> },
-    /// Reduced by row; optionally their squares too.
+    /// Reductions of each row, and optionally of the squares.
     Totals(Totals<'s>, Option<Totals<'s>>),
-    /// Reduced row by row into other rows.
+    /// Reductions of rows into other rows.
     Owners(Owners<'s>),
 }
 
 /// A chain bound to a tile.
 pub(super) struct Chain<'a, 's> {
     pub grid: Grid,
-    /// The start of the chain and the operands of its passes.
+    /// The initial value of the chain, then the operands of its passes.
     pub operands: &'a [Lanes<'a, f32>],
     pub passes: &'a [Pass],
     pub scratch: &'s mut Scratch,
@@ -162,7 +162,7 @@ impl Chain<'_, '_> {
                 }
             }
             Destination::Owners(owners) => owners.add(simd, value, from, block),
-            // Rows that are only copied may come from anywhere, and each non-temporal store would wait.
+            // Copies of gathered rows: non-temporal stores would wait for each load.
             Destination::Rows { out, stride, .. } if count == 0 => {
                 Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
             }
@@ -195,8 +195,8 @@ impl Chain<'_, '_> {
         }
     }
 
-    /// Sums whole rows while applying its one pass, without intermediate memory. Returns false, with no effect, if that
-    /// is not possible.
+    /// Applies a single pass and sums whole rows without intermediate memory. Returns false, with no effect, if the chain
+    /// does not allow it.
     #[inline(always)]
     fn sums<S: Simd>(&mut self, simd: S, block: Block) -> bool {
         let Destination::Totals(totals, squares) = &mut self.to else { return false };

@@ -1,4 +1,4 @@
-//! Compilation of expressions to a register program.
+//! Compiles expressions to a register program.
 
 use super::error::CpuError;
 use super::fusion::{ExprInfo, Fusion};
@@ -12,7 +12,7 @@ use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Operand;
 use std::collections::{HashMap, HashSet};
 
-/// Largest number of expressions in a body, so that 16 bits index the registers.
+/// Maximum number of expressions in a body, so that register numbers fit in 16 bits.
 const MOST: usize = 1 << 14;
 
 impl Program {
@@ -49,9 +49,9 @@ struct Compiler<'a> {
     fusion: Fusion,
     states: HashMap<ExprId, u16>,
     uses: HashMap<ExprId, usize>,
-    /// Values that depend only on the axis and are read for each point.
+    /// Values read by per-point instructions or roots; their registers must stay valid.
     kept: HashSet<ExprId>,
-    /// Registers without a value, of the axis and of points.
+    /// Free axis and lane registers, per register file.
     free: [[Vec<u16>; 3]; 2],
     program: Program,
 }
@@ -74,7 +74,7 @@ impl<'a> Compiler<'a> {
                 (Some(AnchorValue::Row(_)), _) => HoistLevel::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => HoistLevel::Axis,
                 (None, Expr::Coord(_)) => HoistLevel::Row,
-                // Floats are read in place.
+                // Contiguous floats are read in place.
                 (None, Expr::Load { .. }) if runs.contains_key(&id) && dag.scalar(id) == Scalar::F32 => {
                     HoistLevel::Point
                 }
@@ -331,7 +331,7 @@ fn unbound(function: &str) -> CpuError {
     CpuError::Unsupported { kernel: "pointwise", reason }
 }
 
-/// The operands of a compiled expression, including the start of a run if it reads neighbouring elements.
+/// The operands of a compiled expression, including the start of its run if it loads contiguous elements.
 fn reads(
     dag: &Dag,
     runs: &HashMap<ExprId, Run>,

@@ -3,12 +3,12 @@ use super::lanes::ROWS;
 use super::scratch::reserve;
 use std::ops::Range;
 
-/// Coordinates of up to [`ROWS`] rows of a loop, by axis.
+/// For each axis, the coordinates of up to [`ROWS`] rows of a loop.
 #[derive(Clone, Debug)]
 pub(super) struct Coords(Vec<[i32; ROWS]>);
 
 impl Coords {
-    /// All zero.
+    /// Coordinates of zero.
     pub(super) fn new(axes: usize) -> Result<Self, CpuError> {
         let mut all = vec![];
         reserve(&mut all, axes)?;
@@ -20,33 +20,33 @@ impl Coords {
         &self.0
     }
 
-    /// Makes a coordinate the same in all rows.
+    /// Sets the coordinate of an axis in all rows.
     pub(super) fn set(&mut self, axis: usize, value: usize) {
         if let Some(rows) = self.0.get_mut(axis) {
             rows.fill(value as i32);
         }
     }
 
-    /// Makes a coordinate ascend from `first` on.
+    /// Sets the coordinate of an axis to `first`, `first + 1`, ..
     pub(super) fn count(&mut self, axis: usize, first: usize) {
         if let Some(rows) = self.0.get_mut(axis) {
             rows.iter_mut().zip(first as i32..).for_each(|(row, value)| *row = value);
         }
     }
 
-    /// Sets a coordinate of some rows.
+    /// Sets the coordinate of an axis in a range of rows.
     pub(super) fn put(&mut self, axis: u8, rows: Range<usize>, values: impl Iterator<Item = i32>) {
         if let Some(rows) = self.0.get_mut(usize::from(axis)).and_then(|list| list.get_mut(rows)) {
             rows.iter_mut().zip(values).for_each(|(row, value)| *row = value);
         }
     }
 
-    /// Sets the first coordinates of `rows` consecutive rows, from `first` on, of a loop with these leading extents.
+    /// Sets the leading coordinates of the loop rows `first..first + rows`. `extents` are the loop's leading extents.
     pub(super) fn unravel(&mut self, first: usize, rows: usize, extents: &[usize]) {
         self.unravel_each(rows, extents, |row| first + row);
     }
 
-    /// Sets the first coordinates of `rows` rows, given by row `number(n)` of a loop with these leading extents.
+    /// Sets the leading coordinates of rows `0..rows`: row `n` is loop row `number(n)`. `extents` are the loop's leading extents.
     pub(super) fn unravel_each(&mut self, rows: usize, extents: &[usize], number: impl Fn(usize) -> usize) {
         let mut step = 1;
         for (axis, (list, &extent)) in self.0.iter_mut().zip(extents).enumerate().rev() {
@@ -59,7 +59,7 @@ impl Coords {
         }
     }
 
-    /// Sets the first coordinates to those of row `row` of a loop with these leading extents, for all rows.
+    /// Sets the leading coordinates of all rows to the coordinates of loop row `row`. `extents` are the loop's leading extents.
     pub(super) fn set_row(&mut self, row: usize, extents: &[usize]) {
         self.unravel_each(ROWS, extents, |_| row);
     }

@@ -14,14 +14,14 @@ use rewire_graph_rewrite::plan::Custom;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-/// An operator with its CPU form.
+/// A custom operator with its CPU implementation.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledCustom {
     kernel: Custom,
     definition: Arc<dyn Op>,
 }
 
-/// Elements without padding, in the type that the operator accepts.
+/// Unpadded elements, in a type that the operator accepts.
 enum Dense<'a> {
     F32(Cow<'a, [f32]>),
     I32(Cow<'a, [i32]>),
@@ -44,7 +44,7 @@ impl CompiledCustom {
         view.ok_or(CpuError::Count { what: "operands", expected: place + 1, actual: env.views.len() })
     }
 
-    /// The product of `left` with bytes, the last operand. A right factor that is a parameter is prepared once.
+    /// Multiplies `left` by the last operand, a matrix of bytes. A matrix with known content is packed once.
     fn integer_product(
         &self,
         env: &Env<'_>,
@@ -68,7 +68,7 @@ impl CompiledCustom {
         }
     }
 
-    /// The states of a recurrent layer in memory of floats.
+    /// Computes the states of a recurrent layer, as f32.
     fn recurrence(&self, env: &Env<'_>, op: &Recurrence, shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
         let views = [0, 1, 2, 3].map(|place| self.operand(env, place));
         let [x, weight, bias, start] = views.map(|view| floats_of(view?));
@@ -176,7 +176,7 @@ fn floats_of<'a>(view: &'a View<'a>) -> Result<Cow<'a, [f32]>, CpuError> {
     }
 }
 
-/// The element of a scalar.
+/// The element of a scalar tensor.
 fn first(scalar: &[f32]) -> Result<f32, CpuError> {
     scalar.first().copied().ok_or(CpuError::Count { what: "elements of a scalar", expected: 1, actual: 0 })
 }
@@ -185,7 +185,7 @@ fn no_integers() -> CpuError {
     CpuError::Unsupported { kernel: IntegerProduct::NAME, reason: "it accepts and returns I32".to_owned() }
 }
 
-/// Number of rows, elements per row, and the distance between rows in elements.
+/// Number of rows, elements per row, and row stride in elements.
 fn layout(view: &View<'_>) -> (usize, usize, usize) {
     let (width, outer) = view.shape.split_last().map_or((1, &[][..]), |(&width, outer)| (width, outer));
     let pitch = outer.len().checked_sub(1).and_then(|axis| view.strides.get(axis)).copied().unwrap_or(width);
@@ -204,7 +204,7 @@ fn rows<'a, T: Copy>(elements: &'a [T], view: &View<'_>) -> Result<Cow<'a, [T]>,
     Ok(Cow::Owned(dense))
 }
 
-/// The elements in their arithmetic type, row by row.
+/// The unpadded elements in their arithmetic type. `row` copies a row.
 fn converted<T: Copy + Default>(view: &View<'_>, row: impl Fn(usize, &mut [T])) -> Result<Vec<T>, CpuError> {
     let (count, width, pitch) = layout(view);
     let mut values: Vec<T> = zeros(count * width)?;

@@ -1,4 +1,4 @@
-//! Execution of instructions.
+//! Executes instructions.
 
 use super::arch::Arch;
 use super::chain::{Chain, Destination, Scratch};
@@ -17,7 +17,7 @@ use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 /// Most chains have at most this many operands.
 const FEW: usize = 8;
 
-/// Execution of instructions at one rate.
+/// Executes the instructions of one [`HoistLevel`].
 pub(super) struct Execution<'a, 'e> {
     pub env: &'a Env<'e>,
     pub registers: &'a mut Registers,
@@ -26,12 +26,12 @@ pub(super) struct Execution<'a, 'e> {
     pub rate: HoistLevel,
     /// First point of the tile.
     pub start: usize,
-    /// Extents of the tile; one row with a point for each row of the loop if per-row values are computed.
+    /// Extents of the tile. For per-row instructions: one row, with a point for each row of the loop.
     pub grid: Grid,
 }
 
 impl Execution<'_, '_> {
-    /// Returns false if a load of a large tile finds rows that have to be copied.
+    /// Returns false if a load of a large tile would have to copy rows.
     pub(super) fn run(&mut self, instructions: &[Instruction]) -> bool {
         for instruction in instructions {
             let wanted = instruction.guard.is_none_or(|guard| {
@@ -47,7 +47,7 @@ impl Execution<'_, '_> {
         true
     }
 
-    /// Clears the row positions of an earlier tile, which may be invalid in this one.
+    /// Clears the row positions of an earlier tile, which may be invalid for this one.
     fn skip(&mut self, target: Source) {
         if let Source::InPlace(slot) = target
             && let Some(floats) = self.registers.in_place.get_mut(usize::from(slot))
@@ -57,7 +57,7 @@ impl Execution<'_, '_> {
     }
 }
 
-/// Computes a register of a list of a file; it is moved out meanwhile.
+/// Computes a register of a file's list. The register is moved out during the computation.
 macro_rules! write_register {
     ($self:ident.$file:ident.$list:ident, $register:ident, $compute:ident) => {{
         let register = usize::from($register);
@@ -187,7 +187,7 @@ impl Execution<'_, '_> {
         true
     }
 
-    /// Computes a chain for the tile; `scratch` holds values between its passes.
+    /// Computes a chain for the tile. `scratch` is for values between passes.
     pub(super) fn chain(&self, operands: &[Source], passes: &[Pass], scratch: &mut Scratch, to: Destination<'_>) {
         let mut few = [Lanes::Same(0.0); FEW];
         let mut many = vec![];
@@ -204,7 +204,7 @@ impl Execution<'_, '_> {
         self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, scratch, to });
     }
 
-    /// The starts of runs in every row of the tile.
+    /// Writes the start of the run in each row of the tile to `starts`.
     pub(super) fn starts(&self, start: &Start, starts: &mut [i32]) {
         starts.fill((self.start as i32).wrapping_add(start.constant));
         for &(term, multiple) in &start.terms {
@@ -280,7 +280,7 @@ impl Execution<'_, '_> {
     }
 }
 
-/// A function of integers or bools.
+/// Computes a unary function of integers or bools.
 struct OfInteger<'x, 'a, 'e> {
     at: &'x mut Execution<'a, 'e>,
     kind: Scalar,
@@ -300,7 +300,7 @@ impl UnaryVisitor for OfInteger<'_, '_, '_> {
     }
 }
 
-/// A function of two integers or bools, or a comparison.
+/// Computes a binary function of integers or bools, or a comparison.
 struct OfPair<'x, 'a, 'e> {
     at: &'x mut Execution<'a, 'e>,
     read: Scalar,
@@ -332,10 +332,10 @@ impl BinaryVisitor for OfPair<'_, '_, '_> {
     }
 }
 
-/// The quotient by a positive divisor, rounded down. A multiplication is faster than a division.
+/// Floor division by a positive divisor, through multiplication by the reciprocal.
 fn quotient_by(divisor: i32) -> impl Fn(i32) -> i32 {
     let inverse = 1.0 / f64::from(divisor);
-    // Half a unit keeps the rounding error, which is far smaller, from the next lower quotient.
+    // Adding 0.5 keeps the rounding error, which is far smaller, from yielding the next lower quotient.
     move |a| ((f64::from(a) + 0.5) * inverse).floor() as i32
 }
 
@@ -348,8 +348,8 @@ fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
     }
 }
 
-/// The last of ascending offsets that is not above `row`; 0 if there is none. `guess` is close to it if samples have
-/// one row each.
+/// The index of the last ascending offset that is not above `row`; 0 if there is none. `guess` is close to it if samples
+/// have one row each.
 fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, guess: i32) -> i32 {
     if let Ok(n) = usize::try_from(guess)
         && let Some([first, next]) = offsets.get(n..n.saturating_add(2))

@@ -25,15 +25,15 @@ pub(super) fn narrow(from: &[f32], to: &mut [u16]) {
     }
 }
 
-/// Bits of the smallest half that is not subnormal, as a float.
+/// Bits of the smallest normal f16, as f32.
 const NORMAL: u32 = 0x3880_0000;
-/// Bits of the smallest float that is too large for a half.
+/// Bits of the smallest f32 that overflows f16.
 const INFINITE: u32 = 0x4780_0000;
 
 #[inline(always)]
 fn widened(half: u16) -> f32 {
     let (sign, rest) = (u32::from(half & 0x8000) << 16, u32::from(half & 0x7fff) << 13);
-    // The exponents of the two types are 112 apart.
+    // The exponent biases of the two types differ by 112.
     let value = (f32::from_bits(rest) * f32::from_bits((127 + 112) << 23)).to_bits();
     let special = if rest >= 0x0f80_0000 { 0x7f80_0000 } else { 0 };
     f32::from_bits(sign | value | special)
@@ -44,7 +44,7 @@ fn narrowed(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, rest) = ((bits >> 16) & 0x8000, bits & 0x7fff_ffff);
     let normal = rest.wrapping_add(0xfff + ((rest >> 13) & 1)).wrapping_sub(112 << 23) >> 13;
-    // Near 0.5, the spacing of floats is that of f16 subnormals.
+    // Near 0.5, f32 has the spacing of f16 subnormals.
     let subnormal = (f32::from_bits(rest) + 0.5).to_bits().wrapping_sub(0.5f32.to_bits());
     let finite = if rest < NORMAL { subnormal } else { normal };
     let infinite = if rest > 0x7f80_0000 { 0x7e00 } else { 0x7c00 };

@@ -1,4 +1,4 @@
-//! Fusion of expressions into chains.
+//! Fuses float expressions into chains.
 
 use super::branch::Branches;
 use super::program::HoistLevel;
@@ -13,24 +13,24 @@ pub(super) struct ExprInfo<'a> {
     pub rates: &'a HashMap<ExprId, HoistLevel>,
     pub uses: &'a HashMap<ExprId, usize>,
     pub branches: &'a Branches,
-    /// True for values of accumulations.
+    /// True for the results of accumulations.
     pub anchored: &'a dyn Fn(ExprId) -> bool,
 }
 
-/// Chains of float functions. A function is fused if only the next one in the chain reads it.
+/// Chains of float functions. A function is fused if its only user is the next one in the chain.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Fusion {
-    /// The number of functions of the chain that ends with a function.
+    /// For each function, the length of the chain that ends with it.
     lengths: HashMap<ExprId, usize>,
-    /// The function before a function in its chain.
+    /// For each function, the previous one in its chain.
     before: HashMap<ExprId, ExprId>,
     absorbed: HashSet<ExprId>,
-    /// Functions that begin a chain with their right operand.
+    /// Functions whose chain starts at their right operand.
     turned: HashSet<ExprId>,
 }
 
 impl Fusion {
-    /// `order` holds operands before users.
+    /// `order` has operands before users.
     pub(super) fn new(facts: &ExprInfo<'_>, order: &[ExprId]) -> Self {
         let mut this = Self::default();
         for &id in order.iter().filter(|&&id| facts.is_function(id)) {
@@ -72,12 +72,12 @@ impl Fusion {
         self.lengths.contains_key(&id) && !self.absorbed.contains(&id)
     }
 
-    /// True for values that are computed within a chain.
+    /// True for values computed within a chain.
     pub(super) fn is_absorbed(&self, id: ExprId) -> bool {
         self.absorbed.contains(&id)
     }
 
-    /// The chain that ends with `id`: the float at its start, and its steps.
+    /// The chain that ends with `id`: its initial value, and its steps.
     pub(super) fn chain(&self, dag: &Dag, id: ExprId) -> (ExprId, Vec<ChainStep<ExprId>>) {
         let mut functions = vec![id];
         while let Some(&before) = functions.last().and_then(|last| self.before.get(last)) {
@@ -128,7 +128,7 @@ impl ExprInfo<'_> {
         }
     }
 
-    /// True if only `user` reads a value, with this number of reads, and both are computed under the same conditions.
+    /// True if all uses of `id` are `reads` reads by `user`, and both are computed under the same conditions.
     fn serves_only(&self, id: ExprId, user: ExprId, reads: usize) -> bool {
         self.uses.get(&id) == Some(&reads)
             && self.rates.get(&id) == self.rates.get(&user)

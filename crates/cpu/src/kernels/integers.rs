@@ -1,4 +1,4 @@
-//! Exact matmuls of int8 matrices, with the dot product instructions of the processor.
+//! Exact int8 matmuls, with the processor's dot product instructions.
 
 use super::arch::Arch;
 use super::error::CpuError;
@@ -14,30 +14,30 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
 
-/// Rows that share loads of columns.
+/// Rows per microkernel tile; they share loads of columns.
 const ROWS: usize = 4;
 
-/// Vectors of columns that share loads of a row.
+/// Column vectors per microkernel tile; they share loads of a row.
 const VECTORS: usize = 2;
 
-/// Largest number of rows of a task.
+/// Maximum number of rows per task.
 const BLOCK: usize = 32;
 
-/// A variant of the inner loop for sums of int8 products. A word holds neighbouring elements of a row or a column.
+/// A microkernel for int8 products. A 32-bit word has adjacent elements of a row or a column.
 trait Way: Copy + Debug + Send + Sync + 'static {
     /// Elements per word.
     const PACKED: usize;
     /// Columns per vector.
     const LANES: usize;
-    /// The offset that is added to the left operand's bytes before they are multiplied.
+    /// The offset added to the left operand's bytes before multiplication.
     const EXCESS: i32;
 
-    /// Packs up to a word of bytes of the left operand.
+    /// Packs at most [`Way::PACKED`] bytes of the left operand into a word.
     fn left(bytes: &[i8]) -> i32;
-    /// Packs a word of bytes of the right operand.
+    /// Packs at most [`Way::PACKED`] bytes of the right operand into a word.
     fn right(bytes: &[u8]) -> i32;
-    /// Adds the products of rows with the columns of `right`, `VECTORS` vectors for each word of the rows, to the sums
-    /// of these columns.
+    /// Adds the products of the rows `left` and a tile of columns to `sums`. `right` has `VECTORS` vectors of columns for
+    /// each word of a row.
     fn add(left: [&[i32]; ROWS], right: &[i32], sums: &mut [i32]);
 }
 
@@ -51,7 +51,7 @@ fn pair(elements: [i16; 2]) -> i32 {
     i32::from(elements[0] as u16) | i32::from(elements[1]) << 16
 }
 
-/// A loop for any processor.
+/// The microkernel for any processor.
 #[derive(Clone, Copy, Debug)]
 struct Plain;
 
@@ -106,7 +106,7 @@ impl Way for Avx2 {
     }
 }
 
-/// Multiplies four bytes at once, unsigned ones on the left.
+/// Multiplies four bytes at once; the left ones are unsigned.
 #[cfg(target_arch = "x86_64")]
 #[derive(Clone, Copy, Debug)]
 struct Vnni;
@@ -131,7 +131,7 @@ impl Way for Vnni {
     }
 }
 
-/// Defines [`Way::add`] with vectors of this many columns. `$add` adds products of two vectors to sums.
+/// Defines [`Way::add`] for a vector type. `$add` adds the products of two vectors to accumulators.
 #[cfg(target_arch = "x86_64")]
 macro_rules! tile {
     ($name:ident, $features:literal, $lanes:literal, $zero:ident, $load:ident, $splat:ident, $store:ident, |$sum:ident, $a:ident, $b:ident| $add:expr) => {
@@ -144,7 +144,7 @@ macro_rules! tile {
             for (k, vectors) in vectors.as_chunks::<VECTORS>().0.iter().enumerate().take(steps) {
                 let mut right = [$zero(); VECTORS];
                 for (to, from) in right.iter_mut().zip(vectors) {
-                    // SAFETY: the chunk has as many bytes.
+                    // SAFETY: the chunk has the size of the vector.
                     *to = unsafe { $load(from.as_ptr().cast()) };
                 }
                 for (sums, row) in sums.iter_mut().zip(&left) {
@@ -157,7 +157,7 @@ macro_rules! tile {
             }
             let out = out.as_chunks_mut::<$lanes>().0.iter_mut();
             for (to, sum) in out.zip(sums.as_flattened()) {
-                // SAFETY: the chunk has as many bytes.
+                // SAFETY: the chunk has the size of the vector.
                 unsafe { $store(to.as_mut_ptr().cast(), *sum) };
             }
         }
@@ -188,12 +188,12 @@ tile!(
     |sum, a, b| _mm512_dpbusd_epi32(sum, a, b)
 );
 
-/// A left operand, a row after the other.
+/// A left operand, row-major.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Left<'a> {
     /// Signed bytes.
     Bytes(&'a [i32]),
-    /// Floats that are rounded to unsigned bytes; see [`rewire_graph::op::QuantizedProduct`].
+    /// Floats to quantize to unsigned bytes; see [`rewire_graph::op::QuantizedProduct`].
     Floats { elements: &'a [f32], scale: f32, zero: f32 },
 }
 
@@ -219,7 +219,7 @@ impl Left<'_> {
         }
     }
 
-    /// The offset of the left operand's elements, for which products are corrected.
+    /// The zero point of the left operand's signed bytes, for which products are corrected.
     fn excess(&self) -> i32 {
         match *self {
             Self::Bytes(_) => 0,
@@ -228,7 +228,7 @@ impl Left<'_> {
     }
 }
 
-/// Rounds floats to bytes.
+/// Quantizes floats to bytes.
 struct Round<'a> {
     elements: &'a [f32],
     scale: f32,
@@ -242,11 +242,11 @@ impl WithSimd for Round<'_> {
     #[inline(always)]
     #[expect(clippy::manual_clamp, reason = "NaN becomes the lowest byte; `clamp` keeps it")]
     fn with_simd<S: Simd>(self, _: S) {
-        // A float of this magnitude holds an integer in its lowest bits.
+        // The lowest bits of a float of this magnitude are an integer.
         const WHOLE: f32 = 12_582_912.0;
         let Self { elements, scale, zero, bytes } = self;
         for (to, &x) in bytes.iter_mut().zip(elements) {
-            // Beyond the limits nothing changes the byte.
+            // Values beyond these limits give the same bytes.
             let quotient = (x / scale).max(-512.0).min(512.0);
             let byte = (quotient + WHOLE - WHOLE + zero).max(0.0).min(255.0) - HALF;
             *to = (byte + WHOLE).to_bits() as i8;
@@ -254,15 +254,15 @@ impl WithSimd for Round<'_> {
     }
 }
 
-/// A right operand in the layout of the loops.
+/// A right operand, packed for a microkernel.
 pub(super) trait Factor: Footprint + Debug + Send + Sync {
-    /// Stores the product of `left` by this factor. Rows of the result begin `pitch` elements after another.
+    /// Stores the product of `left` and this operand in `out`, whose row stride is `pitch` elements.
     fn multiply(&self, left: Left<'_>, out: &mut [i32], pitch: usize) -> Result<(), CpuError>;
 }
 
 type Prepare = fn(&[i32], usize, usize) -> Result<Arc<dyn Factor>, CpuError>;
 
-/// The variants that this processor supports, fastest first.
+/// The microkernels that this processor supports, fastest first.
 static WAYS: LazyLock<Vec<Prepare>> = LazyLock::new(|| {
     let mut ways: Vec<Prepare> = vec![];
     #[cfg(target_arch = "x86_64")]
@@ -278,16 +278,16 @@ static WAYS: LazyLock<Vec<Prepare>> = LazyLock::new(|| {
     ways
 });
 
-/// The right factor of a product: `columns` rows of `depth` bytes, four a word. See [`rewire_graph::op::IntegerProduct`].
+/// Packs a right operand: `columns` rows of `depth` bytes, four per word. See [`rewire_graph::op::IntegerProduct`].
 pub(super) fn factor(words: &[i32], depth: usize, columns: usize) -> Result<Arc<dyn Factor>, CpuError> {
     WAYS.first().map_or(prepared::<Plain> as Prepare, |&way| way)(words, depth, columns)
 }
 
-/// Columns in tiles: for each word of a column, the words of all columns.
+/// Tiles of columns. A tile stores word 0 of all its columns, then word 1, and so on.
 #[derive(Debug)]
 struct Columns<W: Way> {
     words: Vec<i32>,
-    /// The sums of the bytes of columns.
+    /// The sum of each column's bytes.
     sums: Vec<i32>,
     depth: usize,
     way: PhantomData<W>,
@@ -347,7 +347,7 @@ impl<W: Way> Factor for Columns<W> {
                 },
             );
         }
-        // By columns, if there are few rows.
+        // With few rows, tasks are tiles of columns.
         let mut scratch = Scratch::default();
         let (left, _) = scratch.of::<W>(left, 0..rows, self.depth)?;
         let mut all: Vec<i32> = zeros(self.tiles() * width::<W>() * rows)?;
@@ -370,7 +370,7 @@ impl<W: Way> Factor for Columns<W> {
     }
 }
 
-/// Memory of a thread.
+/// Scratch memory of a thread.
 #[derive(Default)]
 struct Scratch {
     bytes: Vec<i8>,
@@ -379,7 +379,7 @@ struct Scratch {
 }
 
 impl Scratch {
-    /// Rows as words, and room for the sums of a tile.
+    /// Rows packed to words, and memory for the accumulators of a tile.
     fn of<W: Way>(
         &mut self,
         left: Left<'_>,
@@ -401,7 +401,7 @@ impl<W: Way> Columns<W> {
         self.sums.len().div_ceil(width::<W>())
     }
 
-    /// Stores the sums of all rows by a tile of columns: row, first column, sums.
+    /// Multiplies all rows by a tile of columns. Calls `store` with row, first column and results.
     fn sums(
         &self,
         left: &[i32],
@@ -433,7 +433,7 @@ mod tests {
     use super::{Left, WAYS};
     use rewire_graph::op::IntegerProduct;
 
-    /// Bytes with the extremes among them.
+    /// Random bytes; many are -128.
     fn bytes(count: usize, seed: u32) -> Vec<i8> {
         let mut state = seed;
         let mut next = || {

@@ -1,10 +1,10 @@
-//! Bounds of operands for bounds of expressions.
+//! Bounds of operands, for interval analysis of expressions.
 
 use super::operand::{Env, View};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Interval, ReadBounds};
 
-/// Number of elements of an operand that are examined to bound a load; beyond that its bounds are unknown.
+/// Maximum number of elements examined to bound a load. Loads of more elements are unbounded.
 const SCAN: usize = 256;
 
 impl ReadBounds for Env<'_> {
@@ -17,7 +17,7 @@ impl ReadBounds for Env<'_> {
     }
 }
 
-/// The smallest and largest of the elements that the indices reach.
+/// Bounds of the elements at the indices.
 fn load(view: &View<'_>, scalar: Scalar, index: &[Interval]) -> Interval {
     let mut offset = 0;
     let (mut count, mut step) = (1, 0);

@@ -1,4 +1,4 @@
-//! Small matrices whose elements are computed as one line.
+//! Small matrices, computed as one contiguous line.
 
 use super::error::CpuError;
 use super::lanes::LANES;
@@ -11,10 +11,10 @@ use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph_rewrite::plan::Body;
 use std::ops::Range;
 
-/// The matrix of an expression over a row and a column of constant extents, computed as one line: row after row.
+/// The matrix of an expression over row and column coordinates of constant extents, computed as one row-major line.
 #[derive(Clone, Debug)]
 pub(super) struct JoinedMatrix {
-    /// Ranges of points with the same program, relative to the start of the range.
+    /// Ranges of points, each with a program for points counted from the start of the range.
     segments: Vec<(Range<usize>, Program)>,
 }
 
@@ -22,8 +22,7 @@ pub(super) struct JoinedMatrix {
 pub(super) struct JoinedMachine<'a>(Vec<(&'a Range<usize>, Vm<'a>)>);
 
 impl JoinedMatrix {
-    /// `None` if the matrix is large, or a load would not read neighbouring elements at neighbouring points of the
-    /// line.
+    /// `None` if the matrix is large, or a load would not be contiguous along the line.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
@@ -54,7 +53,7 @@ impl JoinedMatrix {
 }
 
 impl JoinedMachine<'_> {
-    /// Computes `points` of the lines of all given rows, which are `pitch` apart.
+    /// Computes a range of points of the line in each row of `inputs`. Results are `pitch` apart.
     pub(super) fn fill(&mut self, inputs: RowInputs<'_>, points: Range<usize>, lines: &mut [f32], pitch: usize) {
         for (segment, machine) in &mut self.0 {
             let (start, end) = (segment.start.max(points.start), segment.end.min(points.end));

@@ -1,4 +1,4 @@
-//! Memory that a kernel keeps between runs.
+//! Memory that a kernel caches between runs.
 
 use super::error::CpuError;
 use super::integers::Factor;
@@ -11,28 +11,28 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 pub struct KeptBytes {
     /// Repacked weights for matmuls.
     pub packed: u64,
-    /// Registers that no run uses.
+    /// Idle registers.
     pub scratch: u64,
 }
 
 /// The identity of a tensor's content.
 pub(super) type ContentId = Arc<()>;
 
-/// Memory that something keeps.
+/// Cached data of a known size.
 pub(super) trait Footprint {
     fn bytes(&self) -> u64;
 }
 
-/// Memory that one kernel keeps, for all its runs.
+/// Caches of one kernel, shared by all its runs.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Pools of the programs that have run.
+    /// Register pools of the programs that have run.
     registers: Mutex<Vec<Pool>>,
     pub panels: Shelf<PackedRhs>,
     pub columns: Shelf<dyn Factor>,
 }
 
-/// Values derived from contents, each valid while its contents exist.
+/// A cache of values derived from tensor contents.
 #[derive(Debug)]
 pub(super) struct Shelf<T: ?Sized>(Mutex<Vec<Packed<T>>>);
 
@@ -42,14 +42,14 @@ impl<T: ?Sized> Default for Shelf<T> {
     }
 }
 
-/// A value derived from some contents, valid while all these contents exist.
+/// A value derived from tensor contents. It is valid while all of them exist.
 #[derive(Debug)]
 struct Packed<T: ?Sized> {
     contents: Vec<Weak<()>>,
     place: Place<T>,
 }
 
-/// Locked while the value is created, so that concurrent callers create it once.
+/// A cache entry. It is locked while the value is created, so that concurrent callers create it only once.
 type Place<T> = Arc<Mutex<Option<Arc<T>>>>;
 
 impl<T: ?Sized + Footprint> Packed<T> {
@@ -73,7 +73,7 @@ impl<T: ?Sized + Footprint> Packed<T> {
 }
 
 impl<T: ?Sized + Footprint> Shelf<T> {
-    /// The value for these contents; `pack` creates it if missing.
+    /// The value for `contents`. If it is missing, `pack` creates it.
     pub(super) fn get(
         &self,
         contents: &[&ContentId],
@@ -107,7 +107,7 @@ impl<T: ?Sized + Footprint> Shelf<T> {
 }
 
 impl Kept {
-    /// Registers the pool of a program.
+    /// Adds the register pool of a program, unless it is known.
     pub(super) fn note(&self, pool: &Pool) {
         let mut known = lock(&self.registers);
         if !known.iter().any(|other| other.is(pool)) {
@@ -115,7 +115,7 @@ impl Kept {
         }
     }
 
-    /// The memory kept now.
+    /// The cached memory.
     pub(super) fn bytes(&self) -> KeptBytes {
         KeptBytes {
             packed: self.panels.bytes() + self.columns.bytes(),

@@ -1,11 +1,11 @@
-//! Values of a tile, and vectorised functions of them with identical results everywhere.
+//! Values of a tile, and vectorised functions with identical results on all processors.
 
 use super::arch::Arch;
 use pulp::{Simd, WithSimd};
 
-/// Largest number of points in a tile.
+/// Maximum number of points in a tile.
 pub(super) const LANES: usize = 2048;
-/// Largest number of rows in a tile.
+/// Maximum number of rows in a tile.
 pub(super) const ROWS: usize = 64;
 
 /// `0, 1, 2, ..`
@@ -19,7 +19,7 @@ pub(super) const POINTS: [i32; LANES] = {
     points
 };
 
-/// Extents of a tile: some rows of a loop, and neighbouring points of each.
+/// Extents of a tile: rows of a loop, and adjacent points of each row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
     pub rows: usize,
@@ -29,15 +29,15 @@ pub(super) struct Grid {
 /// A value for every point of a tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lanes<'a, T> {
-    /// The same for all points.
+    /// One value for all points.
     Same(T),
     /// One value per row.
     Rows(&'a [T]),
     /// One value per point, row after row.
     Each(&'a [T]),
-    /// One value per point; rows are this far apart.
+    /// One value per point, with this row stride.
     Strided(&'a [T], usize),
-    /// One value per point; rows begin at these positions.
+    /// One value per point, with the start of each row.
     Scattered(&'a [T], &'a [usize]),
 }
 
@@ -58,7 +58,7 @@ impl<T: Copy> Row<'_, T> {
     }
 }
 
-/// Rows of a loop that fit in a tile if `points` of each are computed at once.
+/// Number of rows in a tile with `points` points per row.
 pub(super) fn tile_rows(points: usize) -> usize {
     (LANES / points.max(1)).clamp(1, ROWS)
 }
@@ -75,7 +75,7 @@ impl Grid {
 }
 
 impl<'a, T: Copy> Lanes<'a, T> {
-    /// Rows of `points` values, `stride` apart, from the start of `values` on.
+    /// The first `grid.rows` rows of `values`, which are `stride` apart.
     pub(super) fn strided(values: &'a [T], stride: usize, grid: Grid) -> Self {
         if grid.rows == 1 || stride == grid.points {
             Self::Each(values.get(..grid.len()).unwrap_or(&[]))
@@ -97,13 +97,13 @@ impl<'a, T: Copy> Lanes<'a, T> {
         matches!(self, Self::Same(_) | Self::Each(_))
     }
 
-    /// The values of a row of `points` points.
+    /// The values of a row; rows have `points` points.
     #[inline(always)]
     pub(super) fn row(self, row: usize, points: usize) -> Row<'a, T> {
         self.part(row, points, (0, points))
     }
 
-    /// The values of `points` points of a row of `width`, from `start` on.
+    /// The values of points `start..start + points` of a row; rows have `width` points.
     #[inline(always)]
     pub(super) fn part(self, row: usize, width: usize, (start, points): (usize, usize)) -> Row<'a, T> {
         let (values, first) = match self {
@@ -132,7 +132,7 @@ impl<'a, T: Copy> Lanes<'a, T> {
         values
     }
 
-    /// The value at a point of a row of `points` points.
+    /// The value at a point of a row; rows have `points` points.
     pub(super) fn at(self, row: usize, point: usize, points: usize) -> Option<T> {
         match self {
             Self::Same(value) => Some(value),
@@ -144,7 +144,7 @@ impl<'a, T: Copy> Lanes<'a, T> {
     }
 }
 
-/// Integers of rows: the first, and the step from one to the next.
+/// An arithmetic progression of integers over rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Progression {
     pub first: i64,
@@ -152,12 +152,12 @@ pub(super) struct Progression {
 }
 
 impl Progression {
-    /// The sum with a multiple of another one.
+    /// `self + factor * other`
     pub(super) fn plus(self, other: Self, factor: i64) -> Self {
         Self { first: self.first + other.first * factor, step: self.step + other.step * factor }
     }
 
-    /// Itself, if all of `rows` integers are in `0..extent`.
+    /// `self` if its first `rows` integers are in `0..extent`.
     pub(super) fn within(self, rows: usize, extent: usize) -> Option<Self> {
         let last = self.first + self.step * (rows as i64 - 1);
         (self.first.min(last) >= 0 && self.first.max(last) < extent as i64).then_some(self)
@@ -170,7 +170,7 @@ impl Progression {
 }
 
 impl Lanes<'_, i32> {
-    /// The integers of rows, if all steps are the same.
+    /// The per-row integers as a progression; `None` if they are not one.
     pub(super) fn progression(self, rows: usize) -> Option<Progression> {
         match self {
             Self::Same(value) => Some(Progression { first: value.into(), step: 0 }),
@@ -298,7 +298,7 @@ impl<T: Copy> WithSimd for Select<'_, T> {
                     continue;
                 }
             };
-            // If one of the two already were in `out`, this would become masked stores, which are slow on some
+            // If `out` already had one of the operands, the compiler would use masked stores, which are slow on some
             // processors.
             let choices = out.iter_mut().zip(condition);
             match (a, b) {
@@ -317,7 +317,7 @@ impl<T: Copy> WithSimd for Select<'_, T> {
     }
 }
 
-/// Copies as many values as both slices hold.
+/// Copies values up to the shorter length.
 #[inline(always)]
 pub(super) fn copy<T: Copy>(out: &mut [T], values: &[T]) {
     for (out, &value) in out.iter_mut().zip(values) {

@@ -1,10 +1,10 @@
-//! Memory of tensors in cache lines.
+//! Tensor memory, allocated in cache lines.
 
 use bytemuck::{Pod, Zeroable};
 use std::mem::MaybeUninit;
 use std::ops::{Deref, DerefMut};
 
-/// One cache line, which aligns every tensor for all element types and vectors.
+/// One cache line: alignment for all element types and vectors.
 #[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Line([u64; 8]);
@@ -12,9 +12,8 @@ pub(super) struct Line([u64; 8]);
 /// Cache lines of a page.
 const PAGE: usize = 4096 / size_of::<Line>();
 
-/// Cache lines, aligned to a page if there are several pages. Processors assume that a load depends on a recent store
-/// if both have the same offset within their pages; page alignment avoids such false dependencies between the starts of
-/// rows.
+/// Cache lines, page-aligned if they exceed a page. Processors assume that a load depends on a recent store if both have
+/// the same offset within their pages; page alignment avoids such false dependencies between the starts of rows.
 #[derive(Default)]
 pub(super) struct Lines {
     all: Vec<Line>,
@@ -22,7 +21,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// This many lines of zeros; `None` if allocation fails.
+    /// Zeroed lines; `None` if allocation fails.
     pub(super) fn zeros(lines: usize) -> Option<Self> {
         let spare = if lines > PAGE { PAGE - 1 } else { 0 };
         let mut all: Vec<Line> = Vec::new();

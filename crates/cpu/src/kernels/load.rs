@@ -11,22 +11,21 @@ use super::stream::prefetch;
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
 
-/// An offset that is out of range, as is every sum of up to eight of them.
+/// An out-of-range offset. Sums of up to eight of them are out of range, too.
 pub(super) const OUTSIDE: usize = usize::MAX / 16;
 
-/// Floats of a row that are prefetched; the processor prefetches the following ones.
+/// Floats to prefetch per row; the hardware prefetcher loads the following ones.
 const FIRST: usize = 64;
-/// Rows of up to this many points at arbitrary positions are copied together, so that functions of them run over one
-/// line.
+/// Scattered rows of up to this many points are copied, so that functions can process them as one line.
 const NARROW: usize = 32;
 
-/// The elements of a run that a row of a tile reads, and their position.
+/// The elements of a run that one row of a tile reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Part {
     /// Offset of the first element.
     start: usize,
     len: usize,
-    /// Points before the first element.
+    /// Number of points before the first element in range.
     skip: usize,
 }
 
@@ -42,7 +41,7 @@ impl Execution<'_, '_> {
         true
     }
 
-    /// Loads neighbouring elements; those beyond the last dimension are zero.
+    /// Loads contiguous elements. Elements beyond the last dimension are zero.
     fn load_run(&mut self, load: &Load, view: &View<'_>, start: &Start, kind: Scalar, target: Source) -> bool {
         if let Source::InPlace(slot) = target
             && let (Elements::F32(_), Some((first, stride))) = (view.elements, self.spaced(load, view, start))
@@ -66,7 +65,7 @@ impl Execution<'_, '_> {
         found
     }
 
-    /// The start of the first row and the distance between rows, if indices change evenly and are in range.
+    /// The offset of the first row, and the row stride. `None` if rows are not evenly spaced or are out of range.
     fn spaced(&self, load: &Load, view: &View<'_>, start: &Start) -> Option<(usize, usize)> {
         let Grid { rows, points } = self.grid;
         let mut place = Progression { first: self.start as i64 + i64::from(start.constant), step: 0 };
@@ -81,7 +80,7 @@ impl Execution<'_, '_> {
         place.offsets()
     }
 
-    /// Records the positions of rows, or copies them.
+    /// Records the positions of rows, or copies the rows.
     fn find_parts(&mut self, load: &Load, elements: Elements<'_>, parts: &[Part], slot: u16) -> bool {
         let grid = self.grid;
         let Some(floats) = self.registers.in_place.get_mut(usize::from(slot)) else { return true };
@@ -89,7 +88,7 @@ impl Execution<'_, '_> {
         let is_narrow = grid.points <= NARROW && grid.len() <= floats.copy.len();
         floats.operand = load.operand.into();
         floats.pattern = if is_whole && !is_narrow { LoadPattern::Scattered } else { LoadPattern::Copied };
-        // Rows of a table are at arbitrary positions.
+        // The hardware does not predict positions of looked-up rows.
         if let (true, Elements::F32(elements)) = (is_whole, elements) {
             let row = |part: &Part| elements.get(part.start..part.start + grid.points.min(FIRST));
             parts.iter().filter_map(row).for_each(|row| prefetch(row, 0));
@@ -121,7 +120,7 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// The part that each row of the tile reads.
+    /// Computes the elements that each row of the tile reads.
     fn parts(&self, load: &Load, view: &View<'_>, start: &Start, parts: &mut [Part]) {
         for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
             let index = self.ints(index);
@@ -144,7 +143,7 @@ impl Execution<'_, '_> {
         }
     }
 
-    /// Loads elements at arbitrary positions; those out of range are zero.
+    /// Gathers elements at arbitrary positions. Elements out of range are zero.
     fn load_gather(&mut self, load: &Load, view: &View<'_>, last: Option<Source>, kind: Scalar, target: Source) {
         let mut offsets = std::mem::take(&mut self.registers.offsets);
         let (Some(lanes), grid) = (offsets.get_mut(..self.grid.len()), self.grid) else { return };
@@ -169,8 +168,8 @@ pub(super) fn step(index: i32, extent: usize, stride: usize) -> usize {
     if index < extent { index * stride } else { OUTSIDE }
 }
 
-/// Adds the contributions of an index to the offsets of every point; the result is at least [`OUTSIDE`] if the index is
-/// out of range.
+/// Adds the contributions of an index to the offsets of all points. Offsets become at least [`OUTSIDE`] where the index
+/// is out of range.
 pub(super) fn add_offsets(offsets: &mut [usize], grid: Grid, index: Lanes<'_, i32>, (extent, stride): (usize, usize)) {
     Arch::chosen().dispatch_exact(AddOffsets { offsets, grid, index, extent, stride });
 }
@@ -206,7 +205,7 @@ impl WithSimd for AddOffsets<'_> {
     }
 }
 
-/// Copies the parts of all rows; other elements become zero.
+/// Copies the parts of all rows, and sets other elements to zero.
 fn copy_parts<T: Copy + Default>(out: &mut [T], grid: Grid, parts: &[Part], copy: impl Fn(usize, &mut [T])) {
     for (part, out) in parts.iter().zip(out.chunks_exact_mut(grid.points)) {
         if part.len < out.len() {

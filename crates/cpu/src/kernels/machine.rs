@@ -1,4 +1,4 @@
-//! Programs with their registers, bound to a run.
+//! Virtual machines: programs with their registers, bound to a run.
 
 use super::arch::Arch;
 use super::chain::{Destination, SCRATCH, Scratch};
@@ -14,12 +14,12 @@ use super::storage::Elements;
 use rewire_graph::Scalar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A register, aligned so that no vector crosses a cache line.
+/// A register, aligned to cache lines.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub(super) struct Register<T, const N: usize>(pub [T; N]);
 
-/// Registers of a type. A register is moved out while it is written.
+/// The register file of a type. A register is moved out while it is written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct File<T> {
     pub runs: Vec<T>,
@@ -28,26 +28,26 @@ pub(super) struct File<T> {
     pub lanes: Vec<Option<Box<Register<T, LANES>>>>,
 }
 
-/// The position of a load's rows.
+/// The location of the rows of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) enum LoadPattern {
-    /// Not needed: the load's condition is false in the whole tile.
+    /// Not loaded: the condition of the load is false in the whole tile.
     Nowhere,
-    /// Copied, with zeros for elements out of range.
+    /// In a copy, with zeros for elements out of range.
     #[default]
     Copied,
-    /// In the operand's memory, from a position on with this distance.
+    /// In the operand's memory: offset of the first row, and row stride.
     Spaced(usize, usize),
-    /// In the operand's memory, at arbitrary positions.
+    /// In the operand's memory, with a start for each row.
     Scattered,
 }
 
-/// Rows of floats that a load reads.
+/// The rows of a float load.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Floats {
     pub operand: usize,
     pub pattern: LoadPattern,
-    /// The start of each row, if rows are at arbitrary positions.
+    /// The start of each row, for [`LoadPattern::Scattered`].
     pub starts: Vec<usize>,
     pub copy: Vec<f32>,
 }
@@ -59,49 +59,49 @@ pub(super) struct Registers {
     pub ints: File<i32>,
     pub longs: File<i64>,
     pub in_place: Vec<Floats>,
-    /// Values between the steps of a chain; moved out while one is computed.
+    /// Scratch memory of chains; moved out while a chain is computed.
     pub scratch: Option<Box<Scratch>>,
-    /// By state: 1 if the condition is true somewhere, plus 2 if it is false somewhere.
+    /// One per condition: bit 0 is set if it is true at some point, bit 1 if it is false at some point.
     pub states: Vec<u8>,
     pub offsets: Vec<usize>,
     pub parts: Vec<Part>,
 }
 
-/// Rows of floats that an accumulation provides.
+/// Per-point results of an accumulation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AnchorLanes<'a> {
     pub data: &'a [f32],
     pub stride: usize,
-    /// The point of the first float of a row.
+    /// The point of a row's first float.
     pub origin: usize,
 }
 
-/// The inputs of a program for some rows of the loop: `first..first + rows` of all lists, at most [`ROWS`].
+/// The inputs of a program for up to [`ROWS`] rows of a loop: entries `first..first + rows` of all lists.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RowInputs<'a> {
     pub first: usize,
     pub rows: usize,
-    /// By coordinate, the value in each row; the entry of the axis is not read.
+    /// For each coordinate, its value in each row. The entry of the program's axis is not read.
     pub coords: &'a [[i32; ROWS]],
-    /// By position, the accumulation's float for each row.
+    /// For each accumulation, its result per row.
     pub values: &'a [[f32; ROWS]],
-    /// By position, the accumulation's floats for each point.
+    /// For each accumulation, its results per point.
     pub lanes: &'a [AnchorLanes<'a>],
 }
 
 impl<'a> RowInputs<'a> {
-    /// The rows from the `start`-th on, at most `rows`.
+    /// At most `rows` rows, from index `start` on.
     pub(super) fn part(self, start: usize, rows: usize) -> Self {
         Self { first: self.first + start, rows: rows.min(self.rows.saturating_sub(start)), ..self }
     }
 
-    /// The rows of a list.
+    /// The entries of a list for these rows.
     pub(super) fn of<T>(self, list: &'a [T; ROWS]) -> &'a [T] {
         list.get(self.first..self.first + self.rows).unwrap_or(&[])
     }
 }
 
-/// Bytes that a list has reserved.
+/// Bytes allocated by a list.
 fn heap<T>(list: &Vec<T>) -> usize {
     list.capacity() * size_of::<T>()
 }
@@ -133,7 +133,7 @@ impl<T: Copy + Default> File<T> {
         }
     }
 
-    /// A register as an instruction of this rate reads it.
+    /// The values of a register for an instruction of hoist level `rate`.
     pub(super) fn get(&self, source: Source, rate: HoistLevel, grid: Grid) -> Lanes<'_, T> {
         debug_assert!(self.holds(source), "{source:?} is not among the registers of its program");
         match source {
@@ -178,7 +178,7 @@ impl Registers {
         (self.floats.bytes() + self.ints.bytes() + self.longs.bytes() + in_place + lists) as u64
     }
 
-    /// Floats as an instruction of this rate reads them.
+    /// Float values for an instruction of a hoist level.
     pub(super) fn floats<'s>(
         &'s self,
         env: &'s Env<'_>,
@@ -214,7 +214,7 @@ impl Registers {
     }
 }
 
-/// Registers of a program, reused between runs. Taking and returning them moves a pointer.
+/// A pool of a program's register sets, reused between runs. Acquiring and releasing a set moves a pointer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pool(Arc<Mutex<Idle>>);
 
@@ -233,17 +233,17 @@ impl Pool {
         self.idle().push(registers);
     }
 
-    /// Frees registers that no run uses.
+    /// Frees idle registers.
     pub(super) fn trim(&self) {
         drop(std::mem::take(&mut *self.idle()));
     }
 
-    /// Bytes of registers that no run uses.
+    /// Bytes of idle registers.
     pub(super) fn bytes(&self) -> u64 {
         self.idle().iter().map(|registers| registers.bytes()).sum()
     }
 
-    /// True for a pool of the same program.
+    /// True if both are the same pool.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -253,20 +253,20 @@ impl Pool {
 pub(super) struct Vm<'a> {
     program: &'a Program,
     env: &'a Env<'a>,
-    /// `None` once it is dropped.
+    /// `None` only during drop.
     registers: Option<Box<Registers>>,
     arch: Arch,
     /// First point of the last tile.
     start: usize,
     /// Extents of the last tile.
     grid: Grid,
-    /// The first point, and the number of points, whose values that only depend on the axis are in registers.
+    /// First point and number of points for which axis registers are valid; `None` if there are none.
     along: Option<(usize, usize)>,
 }
 
 impl Drop for Vm<'_> {
     fn drop(&mut self) {
-        // After a panic, the register that was being written is missing.
+        // A panic leaves out the register that was being written.
         if !std::thread::panicking()
             && let Some(registers) = self.registers.take()
         {
@@ -291,14 +291,14 @@ impl<'a> Vm<'a> {
         Ok(this)
     }
 
-    /// Computes values that depend on the row, for all given rows.
+    /// Computes per-row values for the rows of `inputs`.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         (self.start, self.grid) = (0, Grid { rows: 1, points: inputs.rows.min(ROWS) });
         self.execute(&self.program.per_row, inputs, HoistLevel::Row);
         self.grid = Grid { rows: inputs.rows.min(ROWS), points: 1 };
     }
 
-    /// Computes a tile: `points` points of all given rows from `start` on, at most [`LANES`] in total.
+    /// Computes a tile: points `start..start + points` of all rows of `inputs`, at most [`LANES`] in total.
     pub(super) fn tile(&mut self, inputs: RowInputs<'_>, start: usize, points: usize) {
         let grid = Grid { rows: inputs.rows, points };
         let is_within = points > 0 && grid.len() <= LANES;
@@ -311,7 +311,7 @@ impl<'a> Vm<'a> {
         }
     }
 
-    /// Computes values that depend only on the axis, unless the values of the same points are kept.
+    /// Computes per-axis values, unless the registers have them for the same points.
     fn along(&mut self, start: usize, points: usize) {
         if !self.program.per_axis.is_empty() && self.along != Some((start, points)) {
             (self.start, self.grid) = (start, Grid { rows: 1, points });
@@ -320,8 +320,8 @@ impl<'a> Vm<'a> {
         }
     }
 
-    /// Computes float result `root` of a tile of any size directly into its destination. Returns false, having written
-    /// nothing, if the program does not compute that result last, or if a large tile would have to copy operands.
+    /// Computes float result `root` of a tile of any size directly into its destination. Returns false, without a write, if
+    /// the program does not compute this result last, or if a large tile would have to copy operands.
     pub(super) fn compute(
         &mut self,
         inputs: RowInputs<'_>,
@@ -380,7 +380,7 @@ impl<'a> Vm<'a> {
         self.grid
     }
 
-    /// The number of results.
+    /// The number of results of the program.
     pub(super) fn results(&self) -> usize {
         self.program.roots.len()
     }

@@ -15,22 +15,22 @@ use rewire_graph_rewrite::schedule::{Bound, Map};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Points of a task.
+/// Minimum number of points per task.
 const TASK: usize = 1 << 14;
 
-/// A loop without accumulations.
+/// A pointwise kernel.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledMap {
-    /// Variants of the loop, best first.
+    /// Variants of the loop, best first. A run uses the first variant whose extents fit.
     loops: Vec<Loop>,
 }
 
-/// A loop over rows and, in each row, over the columns of some parts.
+/// A loop over rows and, within each row, over parts of the columns.
 #[derive(Clone, Debug)]
 struct Loop {
-    /// Dimensions of the rows.
+    /// The dimensions before the columns.
     outer: Vec<Dim>,
-    /// The columns of each part, and its outputs.
+    /// Number of columns and outputs of each part.
     parts: Vec<(Dim, Stores)>,
 }
 
@@ -78,7 +78,7 @@ impl Loop {
         Ok(Self { outer: outer.to_vec(), parts })
     }
 
-    /// The extents of the rows, and the columns of each part.
+    /// The extents of the outer dimensions, and the number of columns of each part.
     fn extents(&self, env: &Env<'_>) -> Result<(Vec<usize>, Vec<usize>), CpuError> {
         let widths = self.parts.iter().map(|(columns, _)| env.extent(columns, "the loop"));
         Ok((env.extents(&self.outer, "the loop")?, widths.collect::<Result<_, _>>()?))
@@ -91,7 +91,7 @@ impl Loop {
         (outer, widths): (Vec<usize>, Vec<usize>),
     ) -> Result<(), CpuError> {
         let (rows, width) = (count(&outer, "the loop")?, widths.iter().sum());
-        // Parts have common rows, but no common columns.
+        // Several parts can only be divided by rows.
         let blocks = match self.parts.len() {
             1 => Blocks::of_points(rows, width, TASK),
             _ => Blocks::of_rows(rows, width, TASK),
@@ -122,23 +122,23 @@ impl Loop {
     }
 }
 
-/// The extents of a loop over points.
+/// The extents of a pointwise loop.
 fn extents_of(map: &Nest) -> Vec<Dim> {
     map.axes.iter().filter_map(|axis| axis.extent.dense().cloned()).collect()
 }
 
-/// The expressions that a loop evaluates.
+/// The expressions that a loop computes.
 fn values(map: &Nest) -> Vec<ExprId> {
     map.outputs.iter().flat_map(Output::roots).collect()
 }
 
-/// Row length from which a row is worth its overhead.
+/// Row length from which the overhead of a row pays.
 const LONG: usize = 16;
 /// Average number of columns per part from which a separate loop for each part pays.
 const WIDE: usize = 4;
 
-/// The parts of the columns that are computed differently, such as the parts of a concatenation; empty if separate
-/// loops would be slower.
+/// Ranges of columns with different expressions, such as the operands of a concatenation. Empty if separate loops would
+/// be slower.
 fn parts(map: &Nest) -> Vec<Range<usize>> {
     let Some((last, outer)) = map.axes.split_last() else { return vec![] };
     let columns = last.extent.dense().and_then(Dim::as_const);
@@ -172,8 +172,8 @@ fn divided(map: &Nest) -> Vec<Nest> {
     parts.iter().map(part).collect()
 }
 
-/// The same loop with its last two dimensions merged, if rows are too short to be worth their overhead. Loads of
-/// neighbouring elements must stay such.
+/// The loop with its last two dimensions merged. `None` if rows are long, or if contiguous loads would not stay
+/// contiguous.
 fn joined(map: &Nest) -> Option<Nest> {
     let all = extents_of(map);
     let (last, outer) = all.split_last()?;

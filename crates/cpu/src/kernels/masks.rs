@@ -1,4 +1,4 @@
-//! Masks of pairs of rows and keys: the keys that blocks of rows see, and the hidden pairs among them.
+//! Attention masks: the visible keys of blocks of rows, and the masked pairs among them.
 
 use super::arch::Arch;
 use super::coords::Coords;
@@ -16,23 +16,23 @@ use rewire_graph_rewrite::plan::Body;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Largest number of keys that are in memory at once.
+/// Maximum number of keys processed at once.
 const SPAN: usize = 512;
-/// Approximate number of mask values that are cached for the next heads.
+/// Approximate maximum number of mask values to cache for later heads.
 const KEPT: usize = 1 << 18;
 
-/// Coordinates of pairs.
+/// The coordinates of pairs of rows and keys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PairAxes {
     pub count: usize,
-    /// Number of leading coordinates, which are those of samples.
+    /// Number of leading coordinates for the sample.
     pub samples: usize,
     pub head: Option<u8>,
     pub row: usize,
     pub key: usize,
 }
 
-/// A mask of pairs, or none.
+/// An optional mask of pairs.
 #[derive(Clone, Debug)]
 pub(super) struct PairMask {
     mask: Option<Mask>,
@@ -48,21 +48,21 @@ struct Mask {
     head_matters: bool,
 }
 
-/// Neighbouring keys; either none or some of them are masked.
+/// Adjacent keys. If `masked`, some pairs of these keys are hidden.
 #[derive(Clone, Debug)]
 pub(super) struct KeyTile {
     pub keys: Range<usize>,
     masked: bool,
-    /// Start of the first row's mask, if some are masked.
+    /// Offset of the first row's mask values, if `masked`.
     mask: usize,
-    /// Distance between the masks of rows.
+    /// Row stride of the mask values.
     stride: usize,
 }
 
-/// The keys that the rows of a block see, in spans of neighbouring keys.
+/// The visible keys of a block, in spans.
 pub(super) type Spans = Arc<Vec<Vec<KeyTile>>>;
 
-/// A mask bound to a run, with the visible keys of blocks, which samples and heads share unless the mask depends on them.
+/// A mask bound to a run. Caches the visible keys of blocks; samples and heads share them unless the mask depends on them.
 pub(super) struct MaskMachine<'a> {
     mask: Option<(&'a Mask, Vm<'a>)>,
     axes: PairAxes,
@@ -70,11 +70,11 @@ pub(super) struct MaskMachine<'a> {
     /// Extents of the axes of samples.
     samples: Vec<usize>,
     known: Vec<Interval>,
-    /// Sample and head, if the mask depends on them, and the number of keys.
+    /// Cache key: sample and head if the mask depends on them, else 0, and the number of keys.
     of: Option<(usize, usize, usize)>,
-    /// By first row and number of rows.
+    /// Visible keys by first row and number of rows.
     blocks: Vec<((usize, usize), Spans)>,
-    /// By row and key of tiles, 1 where the mask is true.
+    /// Mask values of all masked tiles, by row and key; 0 is hidden.
     values: Vec<i32>,
     arch: Arch,
 }
@@ -146,7 +146,7 @@ impl MaskMachine<'_> {
         Ok(spans)
     }
 
-    /// The visible tiles of a block; neighbours of the same kind are joined.
+    /// The visible tiles of a block. Adjacent tiles of the same kind are merged.
     fn tiles(&mut self, block: Block) -> Vec<KeyTile> {
         let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0 };
         let Some((mask, _)) = &self.mask else {
@@ -166,7 +166,7 @@ impl MaskMachine<'_> {
         visible_tiles.ranges(coords, block.keys, &mut self.known).into_iter().map(tile).collect()
     }
 
-    /// Writes `nothing` for keys of a span that are hidden from a row; the rows of `out` begin with key `origin`.
+    /// Writes `nothing` for the hidden pairs of a span. The rows of `out` begin at key `origin`.
     pub(super) fn hide(
         &self,
         span: &[KeyTile],
@@ -182,7 +182,7 @@ impl MaskMachine<'_> {
         }
     }
 
-    /// For every key of a span, whether it is visible to a row of the block.
+    /// For each key of a span, true if it is visible to `row` of the block.
     pub(super) fn kept<'s>(&'s self, span: &'s [KeyTile], row: usize) -> impl Iterator<Item = bool> + 's {
         let kept = move |tile: &KeyTile, n| {
             !tile.masked || self.values.get(tile.mask + row * tile.stride + n).is_some_and(|&kept| kept != 0)
@@ -191,8 +191,7 @@ impl MaskMachine<'_> {
     }
 }
 
-/// Splits tiles at multiples of [`SPAN`] keys, so that a sum has the same bits regardless of the other rows of its
-/// block.
+/// Splits tiles at multiples of [`SPAN`] keys, so that the bits of a sum do not depend on the other rows of the block.
 fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
     let mut spans: Vec<Vec<KeyTile>> = vec![];
     for tile in tiles {
@@ -214,7 +213,7 @@ fn spans(tiles: &[KeyTile]) -> Vec<Vec<KeyTile>> {
     spans
 }
 
-/// Appends the mask of some keys, row by row.
+/// Appends the mask values of `keys`, row by row.
 fn evaluate(
     machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
@@ -259,7 +258,7 @@ impl WithSimd for Hide<'_> {
                 Row::Same(0) => out.fill(self.nothing),
                 Row::Same(_) => {}
                 Row::Each(mask) => {
-                    // A select would become masked stores, which are slow on some processors.
+                    // The compiler would use masked stores for a select, which are slow on some processors.
                     for (out, &mask) in out.iter_mut().zip(mask) {
                         let kept = mask.wrapping_neg() as u32;
                         *out = f32::from_bits(out.to_bits() & kept | self.nothing.to_bits() & !kept);

@@ -19,24 +19,24 @@ use rewire_graph_rewrite::plan::{Extent, Nest};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 use std::sync::Arc;
 
-/// Rows whose accumulators are in memory at once.
+/// Rows per step: those with accumulators in memory at once.
 const STEP: usize = 48;
-/// Rows from which columns are split too if there are few tasks; tasks with fewer rows would reread a large right
-/// operand.
+/// Minimum number of rows per block for a large right operand, which smaller blocks would reread. If this gives few
+/// tasks, columns are split, too.
 const BLOCK: usize = 2 * STEP;
-/// Elements of a right operand that fit in a processor's private cache.
+/// Number of right operand elements that fit in a core's private cache.
 const RIGHT: usize = 1 << 18;
-/// Largest number of steps in a task, so that the right operand is read from a shared cache seldom enough.
+/// Maximum number of steps per task, which amortize reading the right operand from a shared cache.
 const STEPS: usize = 8;
-/// Elements of the left operand that a task keeps, unless two steps have more.
+/// Maximum number of left operand elements per task, unless two steps have more.
 const LEFT: usize = 1 << 18;
-/// Largest number of columns whose accumulators are in memory at once.
+/// Maximum number of columns with accumulators in memory at once.
 const COLUMNS: usize = 512;
-/// Multiply-adds of a task up to which it processes several blocks.
+/// Multiply-adds up to which a task processes several batch entries.
 const WORK: usize = 1 << 18;
-/// Smallest number of tasks per thread if blocks are small.
+/// Minimum number of tasks per thread if batch entries are small.
 const TASKS: usize = 8;
-/// Rows from which packing the right operand pays.
+/// Number of rows from which packing the right operand pays.
 const MANY: usize = 96;
 
 /// A matmul.
@@ -50,9 +50,9 @@ pub(super) struct CompiledMatmul {
     stats: CompiledReductions,
     a: ExprMatrix,
     b: ExprMatrix,
-    /// True if `b` is the same in every batch entry.
+    /// True if all batch entries share `b`.
     shared: bool,
-    /// Packed `b`, if it is the same in every run with the same operands.
+    /// Packed `b`, if it depends only on the contents of operands.
     weights: Option<Weights>,
     stores: Stores,
 }
@@ -74,7 +74,7 @@ enum Factor<'a> {
 }
 
 impl<'a> Factor<'a> {
-    /// A matrix, packed with `pack` if enough rows are multiplied with it.
+    /// The matrix `b`, packed if there are enough `rows` of the left operand.
     fn new(
         b: Matrix<'a>,
         rows: usize,
@@ -83,7 +83,7 @@ impl<'a> Factor<'a> {
         Ok(if rows >= MANY { Self::PackedRhs(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
     }
 
-    /// `out = a b` for some columns of `b`; `gathered` is scratch memory for a part of `a`.
+    /// `out = a b` for a range of columns of `b`. `gathered` is scratch memory for blocks of `a`.
     fn multiply(
         &self,
         out: &mut [f32],
@@ -107,7 +107,7 @@ impl<'a> Factor<'a> {
 struct Sizes {
     batch: Vec<usize>,
     n: usize,
-    /// By batch entry.
+    /// Depth of each batch entry.
     k: Vec<usize>,
 }
 
@@ -139,7 +139,7 @@ impl Compile for Bound<'_, Product> {
     }
 }
 
-/// True if all batch entries have the same right operand.
+/// True if all batch entries share the right operand.
 fn is_shared(kernel: &Bound<'_, Product>) -> bool {
     kernel.k.dense().is_some() && kernel.nest.body.dag.coords(kernel.b) & ((1 << kernel.row()) - 1) == 0
 }
@@ -151,8 +151,8 @@ fn left(kernel: &Bound<'_, Product>) -> Result<ExprMatrix, CpuError> {
     ExprMatrix::new(&kernel.nest.body, kernel.a, (kernel.row(), kernel.depth), extents)
 }
 
-/// A matmul whose right operand all batch entries share, with the rows of all entries as rows of one matrix: few rows
-/// of an entry would not fill the tiles. `None` for windows of images, which are found by batch entry.
+/// A matmul with a shared right operand, with batch and rows merged, so that entries with few rows fill the tiles. `None`
+/// for other matmuls, and for windows of images, which need separate batch entries.
 fn flattened(kernel: &Bound<'_, Product>) -> Result<Option<Nest>, CpuError> {
     if !is_shared(kernel) || kernel.batch.is_empty() || left(kernel)?.has_windows() {
         return Ok(None);
@@ -160,7 +160,7 @@ fn flattened(kernel: &Bound<'_, Product>) -> Result<Option<Nest>, CpuError> {
     Ok(merged(kernel))
 }
 
-/// The nest with an axis for batch and rows; `None` if their extents after the first are not constant.
+/// The nest with batch and rows merged to one axis. `None` if their extents after the first are not constant.
 fn merged(kernel: &Bound<'_, Product>) -> Option<Nest> {
     let row = kernel.row();
     let (first, batch) = kernel.batch.split_first()?;
@@ -232,7 +232,7 @@ impl CompiledMatmul {
         })
     }
 
-    /// Computes a block; `targets` are the outputs of its steps.
+    /// Computes a block. `targets` are the outputs of its steps.
     fn block(
         &self,
         worker: &mut Worker<'_>,
@@ -315,7 +315,7 @@ impl Scheduled for CompiledMatmul {
             blocks.iter().map(|block| (0..steps(block)).map(|_| outputs.targets()).collect()).collect()
         };
         let mut dealt = blocks.into_iter().zip(dealt);
-        // Small batch entries share a task.
+        // A task processes several small batch entries.
         let each = dealt.len().div_ceil(TASKS * threads()).min((WORK / (most * longest).max(1)).max(1));
         let together = (0..dealt.len().div_ceil(each)).map(|_| dealt.by_ref().take(each).collect::<Vec<_>>());
         tasks::for_each(
@@ -345,8 +345,8 @@ impl Scheduled for CompiledMatmul {
     }
 }
 
-/// Divides the result into blocks of rows, smaller ones at the end to balance threads; if there are few, columns are
-/// divided too.
+/// Divides the result into blocks of rows. The last blocks are smaller, to balance threads. With few blocks, columns are
+/// divided, too.
 fn blocks(rows: &[usize], n: usize, k: usize) -> Vec<Block> {
     let of_rows = |size: usize| rows.iter().map(|rows| rows.div_ceil(size)).sum::<usize>();
     let least = if n.saturating_mul(k) <= RIGHT { STEP } else { BLOCK };

@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 /// A tensor in host memory in kernel layout: row major, the last dimension padded to a multiple of four.
 ///
-/// The content of the padding is unspecified. A scalar is one row of four elements. If rows need no padding, the memory
-/// is shared with host tensors.
+/// The content of the padding is unspecified. A scalar is one row of four elements. Memory without padding can be shared
+/// with host tensors.
 #[derive(Clone)]
 pub struct Memory {
     dtype: DType,
     shape: Vec<usize>,
     elements: usize,
     storage: Storage,
-    /// Memory shared with a host tensor when this tensor's content had to change; reused when it is no longer shared.
+    /// Previous memory, replaced because a host tensor shared it when the content had to change. Reused once it is not shared.
     lent: Option<Arc<Lines>>,
-    /// The identity of the content, if requested and unchanged since.
+    /// The identity of the content; `None` if it was not requested, or the content changed since.
     content: Option<ContentId>,
 }
 
 #[derive(Clone)]
 enum Storage {
     Own(Arc<Lines>),
-    /// Of a host tensor.
+    /// The memory of a host tensor.
     Host(SharedBytes),
 }
 
-/// The initial bytes of memory that a host tensor shares.
+/// The first bytes of memory shared with a host tensor.
 struct Content {
     lines: Arc<Lines>,
     bytes: usize,
@@ -56,7 +56,7 @@ impl Memory {
     /// A tensor of zeros.
     ///
     /// # Errors
-    /// [`CpuError::Memory`] if there is no room.
+    /// [`CpuError::Memory`] if allocation fails.
     pub fn new(dtype: DType, shape: &[usize]) -> Result<Self, CpuError> {
         let storage = Storage::Own(Arc::default());
         let mut memory = Self { dtype, shape: vec![], elements: 0, storage, lent: None, content: None };
@@ -68,7 +68,7 @@ impl Memory {
     /// large enough and not shared. A tensor of the same type and shape that is not shared keeps its content.
     ///
     /// # Errors
-    /// [`CpuError::Memory`] if there is no room; the tensor is unchanged then.
+    /// [`CpuError::Memory`] if allocation fails; the tensor is unchanged then.
     pub fn reset(&mut self, dtype: DType, shape: &[usize]) -> Result<(), CpuError> {
         let elements = padded_elements(dtype, shape)?;
         let size = (dtype.format().bytes(elements as u64) as usize).div_ceil(size_of::<Line>());
@@ -77,7 +77,7 @@ impl Memory {
             Storage::Host(_) => self.dtype == dtype && self.shape == shape,
         };
         if !keeps {
-            // Tensors of several sizes may alternate in memory that is shared repeatedly.
+            // Tensors of different sizes may alternate in memory that is repeatedly shared.
             let most = match &self.storage {
                 Storage::Own(lines) => size.max(lines.len()),
                 Storage::Host(_) => size,
@@ -103,7 +103,7 @@ impl Memory {
         self.all_bytes().len() as u64
     }
 
-    /// The memory of a host tensor itself, if its rows need no padding and its elements are aligned.
+    /// Shares the memory of a host tensor; `None` if its rows need padding or its elements are not aligned.
     pub fn shared_with(tensor: &HostTensor) -> Option<Self> {
         let (dtype, shape) = (tensor.dtype(), tensor.shape());
         let format = dtype.format();
@@ -119,10 +119,10 @@ impl Memory {
         })
     }
 
-    /// The padded form of a host tensor, in its memory where possible.
+    /// A host tensor in kernel layout. Shares the host tensor's memory if possible.
     ///
     /// # Errors
-    /// [`CpuError::Memory`] if there is no room.
+    /// [`CpuError::Memory`] if allocation fails.
     pub fn from_host(tensor: &HostTensor) -> Result<Self, CpuError> {
         if let Some(shared) = Self::shared_with(tensor) {
             return Ok(shared);
@@ -132,12 +132,12 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Gives the content an identity, so that kernels can cache data derived from it for as long as the content exists.
+    /// Assigns an identity to the content, so that kernels can cache data derived from it while the content exists.
     pub fn know_content(&mut self) {
         self.content = Some(ContentId::default());
     }
 
-    /// The memory with [`Memory::know_content`].
+    /// As [`Memory::know_content`], by value.
     pub fn with_known_content(mut self) -> Self {
         self.know_content();
         self
@@ -148,10 +148,10 @@ impl Memory {
         self.content.as_ref()
     }
 
-    /// Writes little-endian elements, row major, unpadded; elements beyond `bytes` are unchanged.
+    /// Writes little-endian elements, row-major and unpadded. Elements beyond `bytes` are unchanged.
     ///
     /// # Errors
-    /// [`CpuError::Memory`] if a host tensor shares the memory and there is no room for another; the tensor is unchanged
+    /// [`CpuError::Memory`] if a host tensor shares the memory and other memory cannot be allocated. The tensor is unchanged
     /// then.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), CpuError> {
         let (format, shape) = (self.dtype.format(), self.shape.clone());
@@ -159,10 +159,10 @@ impl Memory {
         Ok(())
     }
 
-    /// The tensor without padding; shares this memory if there is no padding.
+    /// The tensor without padding. Shares this memory if there is no padding.
     ///
     /// # Errors
-    /// [`CpuError::Content`] if the memory is too small for the tensor, [`CpuError::Memory`] if there is no room for a copy.
+    /// [`CpuError::Content`] if the memory is too small for the tensor, [`CpuError::Memory`] if a copy cannot be allocated.
     pub fn to_host(&self) -> Result<HostTensor, CpuError> {
         let (dtype, shape, format) = (self.dtype, self.shape.clone(), self.dtype.format());
         let size = format.bytes(self.elements as u64) as usize;
@@ -208,12 +208,12 @@ impl Memory {
         &self.shape
     }
 
-    /// Bytes reserved, padding and unused capacity included.
+    /// Allocated bytes, including padding and unused capacity.
     pub fn capacity(&self) -> usize {
         self.all_bytes().len()
     }
 
-    /// All bytes, not shared.
+    /// All bytes, for exclusive access. Shared memory is copied first.
     pub(super) fn bytes_mut(&mut self) -> Result<&mut [u8], CpuError> {
         Ok(cast_slice_mut(self.lines_mut()?))
     }
@@ -225,7 +225,7 @@ impl Memory {
         }
     }
 
-    /// The memory, not shared.
+    /// The memory, for exclusive access. Shared memory is copied first.
     fn lines_mut(&mut self) -> Result<&mut [Line], CpuError> {
         self.content = None;
         let shared = match &mut self.storage {
@@ -259,13 +259,13 @@ impl Memory {
         ElementsMut::new(dtype, cast_slice_mut(self.lines_mut()?), elements).ok_or_else(read_only)
     }
 
-    /// Elements from one row to the next.
+    /// Row stride in elements.
     fn pitch(&self) -> usize {
         let width = self.shape.last().map_or(1, |&width| width);
         self.dtype.format().pitch(width).unwrap_or(usize::MAX)
     }
 
-    /// Writes values, row major, without padding.
+    /// Writes unpadded row-major values.
     ///
     /// # Errors
     /// As [`Memory::write`].
@@ -283,10 +283,10 @@ impl std::fmt::Debug for Memory {
     }
 }
 
-/// The destination of a task's writes. Writes out of range are dropped.
+/// The destination of a task's writes. Writes out of range are ignored.
 #[derive(Debug)]
 pub(super) enum Sink<'a> {
-    /// Elements from this offset on, written only by this task.
+    /// Elements exclusive to this task, and the offset of the first one.
     Own(ElementsMut<'a>, usize),
     /// All elements, written by several tasks.
     Shared(SharedElements<'a>),
@@ -316,7 +316,7 @@ impl Scalars for i64 {
 }
 
 impl Sink<'_> {
-    /// The floats of this task from `offset` on.
+    /// The floats from `offset` on; `None` if they are not exclusive to this task or not f32.
     pub(super) fn floats(&mut self, offset: usize) -> Option<&mut [f32]> {
         match self {
             Self::Own(ElementsMut::F32(elements), base) => elements.get_mut(offset.checked_sub(*base)?..),
@@ -324,7 +324,7 @@ impl Sink<'_> {
         }
     }
 
-    /// Stores neighbouring elements from `offset` on.
+    /// Stores contiguous elements from `offset` on.
     pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
         match self {
             Self::Own(elements, base) => elements.store(offset.wrapping_sub(*base), values),

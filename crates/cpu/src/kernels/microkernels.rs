@@ -1,5 +1,5 @@
-//! Matmuls for processors without fused multiply-add: with the library's vectors for the web, and elsewhere with arrays
-//! of four floats, which the compiler vectorises.
+//! Matmuls for processors without fused multiply-add. WebAssembly uses the library's vectors; other targets use arrays of
+//! four floats, which the compiler vectorises.
 #![allow(clippy::too_many_arguments, reason = "the library defines them")]
 
 use gemm_common::simd::Scalar;
@@ -14,11 +14,11 @@ type T = f32;
 /// Floats of a vector.
 const N: usize = 4;
 
-/// `dst = alpha dst + beta lhs rhs`, by columns, with the signature of the library's functions.
+/// `dst = alpha dst + beta lhs rhs`, column-major, with the signature of the library's functions.
 ///
 /// # Safety
-/// As for those: `lhs` has `m` rows and `k` columns, `rhs` `k` rows and `n` columns, `dst` `m` rows and `n` columns,
-/// all in memory with these strides, and nothing else accesses `dst` during the call.
+/// As for the library: `lhs` is `m` by `k`, `rhs` is `k` by `n`, and `dst` is `m` by `n`, all in memory with these
+/// strides, and nothing else accesses `dst` during the call.
 #[inline(never)]
 pub(super) unsafe fn gemm(
     m: usize,
@@ -41,7 +41,7 @@ pub(super) unsafe fn gemm(
     conj_rhs: bool,
     parallelism: Parallelism,
 ) {
-    // SAFETY: the caller keeps the same promise, and the microkernels use only instructions that all processors have.
+    // SAFETY: the caller guarantees the same, and the microkernels use only instructions that all processors have.
     unsafe {
         gemm_basic_generic::<_, T, N, { MR_DIV_N * N }, NR, MR_DIV_N, 0, 0>(
             Scalar,
@@ -115,7 +115,7 @@ mod arrays {
         a * b + c
     }
 
-    /// A kernel with a loop unrolled by two, or not unrolled if the library has to be small.
+    /// A microkernel with its loop unrolled by two, or not unrolled in small builds.
     macro_rules! unrolled {
         ($name: ident, $rows: tt, $columns: tt) => {
             #[cfg(feature = "sse4")]

@@ -1,6 +1,6 @@
-//! Kernels on the CPU: multithreaded on the caller's pool, vectorised, jagged, and fused like on a GPU.
+//! CPU kernels: multithreaded on the caller's pool, vectorised, jagged, and fused as on a GPU.
 //!
-//! A result depends neither on the number of threads nor on the other samples of the batch.
+//! Results depend neither on the number of threads nor on other samples of the batch.
 
 mod affine;
 mod arch;
@@ -86,7 +86,7 @@ pub struct Compiled {
 
 /// A kernel with its schedule.
 trait Scheduled: Send + Sync {
-    /// Runs it on the threads of the caller's pool.
+    /// Runs the kernel on the threads of the caller's pool.
     fn run(&self, env: &Env<'_>, outputs: &mut [&mut Memory]) -> Result<(), CpuError>;
 }
 
@@ -121,13 +121,12 @@ impl Compiled {
 
     /// Runs the kernel on the threads of the current [`ThreadPool`](crate::parallel::ThreadPool).
     ///
-    /// `operands` are in the order of the body's operands. `outputs` are the tensors that
-    /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) indexes, allocated with their shapes. `symbol`
-    /// returns the sizes of this run.
+    /// `operands` are in the order of the body's operands. `outputs` are allocated with their shapes;
+    /// [`Output::target`](rewire_graph_rewrite::plan::Output::target) indexes them. `symbol` returns the sizes of this run.
     ///
     /// # Errors
-    /// If an operand or output is missing or has another type or shape than declared, or a size has no value; nothing
-    /// is written then. If user code fails or panics; the content of the outputs is unspecified then.
+    /// If an operand or output is missing or differs from its declared type or shape, or a size has no value: nothing is
+    /// written then. If user code fails or panics: the content of the outputs is unspecified then.
     pub fn run(
         &self,
         operands: &[Operand<'_>],
@@ -138,12 +137,12 @@ impl Compiled {
         store::check(&self.computation.written(), outputs, &env)?;
         user_code::caught(|| self.compiled.run(&env, outputs))
     }
-    /// Host memory that it keeps between runs.
+    /// Host memory that the kernel keeps between runs.
     pub fn kept(&self) -> KeptBytes {
         self.kept.bytes()
     }
 
-    /// Frees memory that it keeps and no run uses. The next run allocates it again.
+    /// Frees idle memory kept between runs. The next run allocates it again.
     pub fn trim(&self) {
         self.kept.trim();
     }

@@ -14,13 +14,13 @@ pub enum Operand<'a> {
     Host(&'a [i64]),
 }
 
-/// Elements with their strides.
+/// The elements of an operand, with shape and strides.
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub elements: Elements<'a>,
     pub shape: Vec<usize>,
     pub strides: Vec<usize>,
-    /// The identity of the content, if it is known.
+    /// The identity of the content; `None` without [`Memory::know_content`].
     pub content: Option<&'a ContentId>,
 }
 
@@ -32,14 +32,14 @@ pub(super) struct Env<'a> {
     pub views: Vec<View<'a>>,
     pub sizes: Vec<i32>,
     symbol: &'a Symbols<'a>,
-    /// Memory that the kernel keeps for all its runs.
+    /// The kernel's caches, shared by all its runs.
     pub kept: &'a Kept,
 }
 
-/// Largest number of samples of a kernel.
+/// Maximum number of samples of a kernel.
 const SAMPLES: usize = 1 << 26;
 
-/// Strides in elements of a tensor in memory.
+/// Strides of a tensor in kernel layout, in elements.
 pub(super) fn strides(dtype: DType, shape: &[usize]) -> Vec<usize> {
     let mut strides = vec![1; shape.len()];
     let mut step = shape.last().and_then(|&width| dtype.format().pitch(width)).unwrap_or(1);
@@ -57,7 +57,7 @@ fn extent(dim: &Dim, what: &'static str, symbol: &Symbols<'_>) -> Result<usize, 
         .ok_or_else(|| CpuError::Size { what, dim: dim.to_string() })
 }
 
-/// The product of extents of a loop, at most `u32::MAX`.
+/// The product of a loop's extents, at most `u32::MAX`.
 pub(super) fn count(extents: &[usize], what: &'static str) -> Result<usize, CpuError> {
     let product = extents.iter().try_fold(1usize, |product, &n| product.checked_mul(n));
     product.filter(|&n| u32::try_from(n).is_ok()).ok_or_else(|| CpuError::Size { what, dim: format!("{extents:?}") })
@@ -119,7 +119,7 @@ impl<'a> Env<'a> {
         extents(dims, what, self.symbol)
     }
 
-    /// Row offsets of samples, checked to ascend; entry `samples` is the total.
+    /// Row offsets of samples, checked to be ascending. The last of `samples + 1` entries is the total.
     pub(super) fn offsets(&self, position: u16, samples: usize) -> Result<Vec<usize>, CpuError> {
         let error = |actual: String| CpuError::Offsets { position: position.into(), expected: samples + 1, actual };
         let values: Vec<i64> = match self.views.get(usize::from(position)).map(|view| view.elements) {
@@ -134,7 +134,7 @@ impl<'a> Env<'a> {
         Ok(values.into_iter().map(|v| v as usize).collect())
     }
 
-    /// The number of rows of each of `samples` samples.
+    /// The number of rows of each sample.
     pub(super) fn rows(&self, rows: &Extent, samples: usize) -> Result<Vec<usize>, CpuError> {
         match rows {
             Extent::Dense(_) if samples > SAMPLES => {

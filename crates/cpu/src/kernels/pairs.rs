@@ -20,7 +20,7 @@ use rewire_graph_rewrite::plan::{Output, ReduceOp};
 use rewire_graph_rewrite::schedule::{Bound, Dot, PairReduction, PairSum};
 use std::sync::Arc;
 
-/// Pair reductions over the rows of two axes.
+/// Pair reductions, such as attention. Rows ("owners") reduce over keys ("others").
 #[derive(Clone, Debug)]
 pub(super) struct CompiledPairs {
     space: RowsAndKeys,
@@ -33,11 +33,11 @@ pub(super) struct CompiledPairs {
     results: Vec<Results>,
 }
 
-/// Reductions that do not depend on each other.
+/// Independent reductions, computed in one pass over the keys.
 #[derive(Clone, Debug)]
 struct Pass {
     sums: Vec<CompiledSum>,
-    /// The weights of all reductions, for visible pairs.
+    /// The weights of all reductions for visible pairs.
     weights: Program,
     /// A bit mask of the dot products that weights read.
     dots: u32,
@@ -59,7 +59,7 @@ struct CompiledSum {
     element: Option<Elements>,
 }
 
-/// The elements that a reduction weights.
+/// The weighted elements of a reduction, such as values of attention.
 #[derive(Clone, Debug)]
 struct Elements {
     panel: ExprMatrix,
@@ -67,7 +67,7 @@ struct Elements {
     width: usize,
 }
 
-/// Outputs with a column axis, or without one.
+/// Outputs with the same column axis, or without one.
 #[derive(Clone, Debug)]
 struct Results {
     column: Option<u8>,
@@ -77,7 +77,7 @@ struct Results {
 
 struct Worker<'a> {
     masks: MaskMachine<'a>,
-    /// Sample and head of the copied data.
+    /// Sample and head of the packed keys and elements.
     current: Option<(usize, usize)>,
     owners: Vec<PanelMachine<'a>>,
     dots: Vec<Products<'a>>,
@@ -85,15 +85,15 @@ struct Worker<'a> {
     writers: Vec<Writer<'a>>,
     targets: Vec<Target<'a>>,
     coords: Coords,
-    /// By value, the results of a row's reductions without elements.
+    /// For each value, the per-row results of reductions without elements.
     statistics: Vec<[f32; ROWS]>,
-    /// By row, the state of the softmax, if weights are one.
+    /// Softmax state of each row; empty if weights are not a softmax.
     softmax: Vec<Softmax>,
 }
 
 struct PassMachine<'a> {
     weights: Vm<'a>,
-    /// The weights of each reduction.
+    /// The weights of each reduction for a span.
     values: Vec<f32>,
     dots: u32,
     sums: Vec<Sum<'a>>,
@@ -121,7 +121,7 @@ struct Weighted<'a> {
     totals: Vec<f32>,
 }
 
-/// Rows of a block, and data that passes over the other rows share.
+/// A block of rows, with the data shared by its passes over keys.
 struct Tile<'t, 'a> {
     rows: usize,
     masks: &'t MaskMachine<'a>,
@@ -133,7 +133,7 @@ struct Tile<'t, 'a> {
 }
 
 impl PassMachine<'_> {
-    /// Adds the pairs of a span to the accumulators.
+    /// Accumulates the pairs of a span.
     fn add(&mut self, span: &[KeyTile], tile: &mut Tile<'_, '_>) -> Result<(), CpuError> {
         let Tile { rows, masks, coords, owners, dots, statistics, softmax } = tile;
         let rows = *rows;
@@ -173,7 +173,7 @@ impl PassMachine<'_> {
 }
 
 impl Weighted<'_> {
-    /// From one row of totals to the next.
+    /// Row stride of the accumulators.
     fn stride(&self) -> usize {
         self.width.next_multiple_of(PackedRhs::width(self.width))
     }
@@ -346,8 +346,8 @@ impl Pass {
     }
 }
 
-/// The weights of reductions where the mask is true. Gradients of SiLU reuse its sigmoid, and constant factors are
-/// merged and placed before dot products.
+/// The weights of reductions for visible pairs. SiLU reuses a sigmoid of the same operand, as in its gradient. Constant
+/// factors are merged and multiplied before dot products.
 fn weights(kernel: &Bound<'_, PairReduction>, sums: &[PairSum]) -> (Dag, Vec<ExprId>) {
     let source = &kernel.nest.body.dag;
     let factors: Vec<Vec<ExprId>> = sums.iter().map(|sum| factors(kernel, sum.weight)).collect();
@@ -372,7 +372,7 @@ fn weights(kernel: &Bound<'_, PairReduction>, sums: &[PairSum]) -> (Dag, Vec<Exp
     (dag, weights)
 }
 
-/// The factors of a weight where the mask is true.
+/// The factors of a weight for visible pairs.
 fn factors(kernel: &Bound<'_, PairReduction>, weight: ExprId) -> Vec<ExprId> {
     let (mut factors, mut rest) = (vec![], vec![weight]);
     while let Some(id) = rest.pop() {
@@ -385,7 +385,7 @@ fn factors(kernel: &Bound<'_, PairReduction>, weight: ExprId) -> Vec<ExprId> {
     factors
 }
 
-/// The product of some factors.
+/// The product of factors.
 fn product(dag: &mut Dag, mut factors: Vec<ExprId>) -> ExprId {
     let mut constant = 1.0;
     factors.retain(|&factor| match *dag.expr(factor) {
@@ -417,7 +417,7 @@ impl CompiledSum {
     }
 }
 
-/// The outputs by their columns.
+/// Groups the outputs by column axis.
 fn results(kernel: &Bound<'_, PairReduction>) -> Result<Vec<Results>, CpuError> {
     let outputs = &kernel.nest.outputs;
     let mut columns: Vec<Option<u8>> = outputs.iter().map(|output| kernel.column_of(output)).collect();
@@ -435,7 +435,7 @@ fn results(kernel: &Bound<'_, PairReduction>) -> Result<Vec<Results>, CpuError> 
         };
         let written: Vec<Output> =
             outputs.iter().filter(|output| kernel.column_of(output) == column).cloned().collect();
-        // Without columns, nothing varies along a row.
+        // Outputs without columns have no axis to vary along.
         let axis = column.unwrap_or(u8::MAX);
         let stores = Stores::compile(&kernel.nest.body, &written, axis, None, &anchor)?;
         Ok(Results { column, width: column.map_or(1, |column| kernel.width(column).unwrap_or(1)), stores })
@@ -443,7 +443,7 @@ fn results(kernel: &Bound<'_, PairReduction>) -> Result<Vec<Results>, CpuError> 
     columns.into_iter().map(of_column).collect()
 }
 
-/// Copies the other rows of the block's sample and head, unless the block before had the same.
+/// Packs keys and elements of the block's sample and head, unless the previous block had the same ones.
 fn copy_sample(worker: &mut Worker<'_>, block: Block) -> Result<(), CpuError> {
     let Worker { dots, passes, coords, current, .. } = worker;
     if current.replace((block.sample, block.head)) == Some((block.sample, block.head)) {

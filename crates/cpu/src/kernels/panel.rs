@@ -1,4 +1,4 @@
-//! Matrices given by expressions.
+//! Matrices whose elements are expressions: operands of matmuls.
 
 use super::chain::Destination;
 use super::coords::Coords;
@@ -31,55 +31,55 @@ pub(super) struct ExprMatrix {
     parted: Option<PartedMatrix>,
     row: u8,
     column: u8,
-    /// True if it is computed column by column, since its loads read neighbours in that direction.
+    /// True to compute the matrix column by column, because its loads are contiguous in that direction.
     by_column: bool,
 }
 
-/// Ranges of columns of equal width, each of which is a result of the program.
+/// Column ranges of equal width. Each range is one result of the program.
 #[derive(Clone, Debug)]
 struct ColumnRanges {
     starts: Vec<usize>,
-    /// Up to the last column if it is `usize::MAX`.
+    /// `usize::MAX` extends to the last column.
     width: usize,
-    /// Along the columns from the first one of each range on.
+    /// The program along columns, counted from the start of each range.
     program: Program,
 }
 
-/// The elements in consecutive order.
+/// A small matrix as one contiguous line.
 #[derive(Clone, Debug)]
 pub(super) struct Joined {
     pub line: JoinedMatrix,
-    /// Column after column instead of row after row.
+    /// True if the line is column-major, false if it is row-major.
     pub by_column: bool,
-    /// Number of columns; of rows if it is column after column.
+    /// Number of columns; number of rows if column-major.
     width: usize,
-    /// All elements.
+    /// Number of elements.
     points: usize,
 }
 
-/// A plain load, so that the matrix is read in place.
+/// A matrix that is a plain load, and can be read in place.
 #[derive(Clone, Debug)]
 struct StridedOperand {
     operand: u16,
-    /// Its indices.
+    /// The indices of the load.
     index: Program,
-    /// The dimensions that a row of the matrix moves along, as if they were one; the same for columns.
+    /// The tensor's dimensions for rows of the matrix, traversed as one dimension.
     rows: Range<usize>,
     columns: Range<usize>,
 }
 
-/// A panel bound to one run, with memory for its elements on one thread.
+/// A matrix bound to one run, with memory for its elements on one thread.
 pub(super) struct PanelMachine<'a> {
     panel: &'a ExprMatrix,
     env: &'a Env<'a>,
     methods: Methods<'a>,
-    /// Bound when a matrix is first computed element by element.
+    /// Programs for column ranges; bound on first use.
     machines: Vec<(&'a ColumnRanges, Vm<'a>)>,
     elements: Vec<f32>,
 }
 
-/// The methods of a panel that compute several elements together. They are bound when the first matrix is computed:
-/// packed weights need none.
+/// Faster methods to compute a matrix. They are bound when the first matrix is computed, since packed weights need
+/// none.
 #[derive(Default)]
 struct Methods<'a> {
     are_bound: bool,
@@ -90,7 +90,7 @@ struct Methods<'a> {
 }
 
 impl ExprMatrix {
-    /// `rows` and `columns` are their numbers, if constant.
+    /// `rows` and `columns` are the extents of the matrix, if constant.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
@@ -104,7 +104,7 @@ impl ExprMatrix {
         }
         let by_column = dag.values(id) == 0 && scattered(body, &[id], column) > scattered(body, &[id], row);
         let (along, points) = if by_column { (row, None) } else { (column, columns) };
-        // Ranges of the same width share loads and functions.
+        // One program computes ranges of equal width, so that they share loads and functions.
         let mut ranges: BTreeMap<usize, Vec<Range<usize>>> = BTreeMap::new();
         for columns in segments(dag, &[id], along, points) {
             ranges.entry(columns.len()).or_default().push(columns);
@@ -124,13 +124,13 @@ impl ExprMatrix {
         Ok(Self { segments, direct, windows, joined, parted: None, row, column, by_column })
     }
 
-    /// True if its rows are windows of an image.
+    /// True if rows are windows of an image.
     pub(super) fn has_windows(&self) -> bool {
         self.windows.is_some()
     }
 
-    /// Permits the matrix to be computed in parts of rows; `spare` is a coordinate that its expression does not depend
-    /// on, and `columns` their number, if constant.
+    /// Allows computing the matrix in parts of rows. `spare` is a coordinate that its expression does not use; `columns` is
+    /// the number of columns, if constant.
     pub(super) fn parted(
         mut self,
         body: &Body,
@@ -160,7 +160,7 @@ impl ExprMatrix {
     }
 }
 
-/// Ranges of columns between which comparisons with constants change.
+/// Ranges of columns within which comparisons with constants do not change.
 pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<usize>) -> Vec<Range<usize>> {
     let Some(columns) = columns else { return std::iter::once(0..usize::MAX).collect() };
     let mut starts = vec![0];
@@ -181,8 +181,8 @@ pub(super) fn segments(dag: &Dag, roots: &[ExprId], column: u8, columns: Option<
     starts.into_iter().zip(ends).map(|(start, end)| start..end).collect()
 }
 
-/// Expressions for the points of some ranges, each counted from its start: all roots for the first one, then for the
-/// next.
+/// Rewrites expressions for ranges of columns, with columns counted from the start of each range. Returns all roots for
+/// the first range, then for the next.
 pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, ranges: &[Range<usize>]) -> (Dag, Vec<ExprId>) {
     let (mut part, mut copies) = (Dag::new(), vec![]);
     for columns in ranges {
@@ -212,7 +212,7 @@ impl Joined {
         Ok(line.map(|line| Self { line, by_column: true, width: rows, points }))
     }
 
-    /// Rows of the matrix from `first` on.
+    /// The rows of the matrix from `first` on.
     fn matrix<'e>(
         &self,
         machine: &mut JoinedMachine<'_>,
@@ -250,7 +250,7 @@ impl StridedOperand {
         Ok(Some(Self { operand: *operand, index, rows, columns }))
     }
 
-    /// The matrix whose first element is at `coords`.
+    /// The matrix whose first element is at `coords`, read in place.
     fn matrix<'m>(
         &self,
         env: &Env<'m>,
@@ -281,8 +281,8 @@ impl StridedOperand {
 }
 
 impl PanelMachine<'_> {
-    /// The `rows` by `columns` matrix that begins at row `first`. `coords` holds the other coordinates; its entry for
-    /// the row is left at `first`. `stats` computes the statistics of a row that the expression reads.
+    /// The `rows` by `columns` matrix that begins at row `first`. `coords` has the other coordinates; its row entry is
+    /// `first` afterwards. `stats` computes row statistics that the expression reads.
     pub(super) fn matrix(
         &mut self,
         coords: &mut Coords,
@@ -368,8 +368,8 @@ impl PanelMachine<'_> {
     }
 }
 
-/// Computes columns `first..first + columns` of a program's floats for all given rows. Rows are `pitch` apart; the first
-/// one of each result is at its `start`.
+/// Computes columns `first..first + columns` of all float results of a program for the rows of `inputs`. Rows are `pitch`
+/// apart. `start` returns the offset of a result's first row.
 pub(super) fn fill(
     machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
@@ -405,7 +405,7 @@ pub(super) fn fill(
     }
 }
 
-/// The elements from a position on.
+/// The elements from `place` on; empty if it is out of range.
 fn from(elements: &mut [f32], place: usize) -> &mut [f32] {
     elements.get_mut(place..).unwrap_or(&mut [])
 }

@@ -1,4 +1,4 @@
-//! Matrices whose rows are rows of operands side by side, such as embeddings.
+//! Matrices whose rows are concatenated rows of operands, such as embeddings.
 
 use super::coords::Coords;
 use super::error::CpuError;
@@ -15,24 +15,24 @@ use rewire_graph::DType;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Body;
 
-/// Columns of a part from which it is worth a row of its own.
+/// Number of columns from which a separate row per part pays.
 const WIDE: usize = 8;
 
-/// The matrix of an expression that divides its columns: each quotient is a part of a row, within which loads read
-/// neighbours.
+/// The matrix of an expression that divides its column by a constant. Each quotient is a part of a row, in which loads
+/// are contiguous.
 #[derive(Clone, Debug)]
 pub(super) struct PartedMatrix {
     program: Program,
     /// The coordinates of rows and parts.
     axes: [u8; 2],
     parts: usize,
-    /// Columns of a part.
+    /// Number of columns per part.
     width: usize,
 }
 
 impl PartedMatrix {
-    /// `spare` is a coordinate that the expression does not depend on. `None` if no load would read neighbours that
-    /// does not already.
+    /// `spare` is a coordinate that the expression does not use. `None` if the division makes no further load
+    /// contiguous.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
@@ -72,7 +72,7 @@ impl PartedMatrix {
         Vm::new(&self.program, env)
     }
 
-    /// Rows of the matrix from `first` on.
+    /// The rows of the matrix from `first` on.
     pub(super) fn matrix<'e>(
         &self,
         machine: &mut Vm<'_>,

@@ -1,4 +1,4 @@
-//! Passes over a block.
+//! Runs a pass of a chain over a block.
 
 use super::affine::{AffineRow, Shift, Steps, scale};
 use super::chain::Block;
@@ -10,14 +10,14 @@ use pulp::Simd;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 
-/// Values of a block, and the rows to which functions of them are written.
+/// The input and output of a pass over a block.
 pub(super) struct Rows<'a, 's> {
     pub out: &'s mut [f32],
     pub stride: usize,
     pub value: Lanes<'a, f32>,
-    /// The position of `value`.
+    /// The block within `value`.
     pub from: Block,
-    /// The position of the operands.
+    /// The block within the operands.
     pub block: Block,
     pub operands: &'a [Lanes<'a, f32>],
 }
@@ -30,7 +30,7 @@ impl<'a> Rows<'a, '_> {
         rows.filter_map(move |(n, row)| Some((n, row.get_mut(..from.points)?, from.row(value, n))))
     }
 
-    /// True if the pass reads a value of every point.
+    /// True if the input has a value per point.
     #[inline(always)]
     fn is_each(&self) -> bool {
         !matches!(self.value, Lanes::Same(_) | Lanes::Rows(_))
@@ -42,7 +42,7 @@ impl<'a> Rows<'a, '_> {
         self.operands.get(usize::from(position)).copied().unwrap_or(Lanes::Each(&[]))
     }
 
-    /// The same points as one row, if neither the value nor an operand of the pass depends on the row.
+    /// Merges the rows to one, if neither the input nor an operand has per-row values.
     #[inline(always)]
     pub(super) fn flat(self, pass: Pass) -> Self {
         let is_flat = self.stride == self.from.points && self.value.is_flat();
@@ -90,8 +90,8 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Runs a pass with non-temporal stores. Returns false, having written nothing, if it is not affine or rows do not
-    /// consist of whole vectors.
+    /// Runs a pass with non-temporal stores. Returns false, without a write, if the pass is not affine or rows are not whole
+    /// vectors.
     #[inline(always)]
     pub(super) fn stream<S: Simd>(self, simd: S, pass: Pass, stream: &Stream<'_>) -> bool {
         let rows_fit = self.stride.is_multiple_of(S::F32_LANES) && self.from.points.is_multiple_of(S::F32_LANES);
@@ -109,7 +109,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// Runs an affine pass; `store` stores vectors.
+    /// Runs an affine pass. `store` stores vectors.
     #[inline(always)]
     fn affine<S: Simd>(mut self, simd: S, affine: Affine, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
         let Affine { constants, times, plus } = affine;
@@ -149,7 +149,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every value. The code for rows exists once, not for every function.
+    /// Applies a unary function. The row loop is not duplicated per function, to limit code size.
     #[inline(always)]
     fn map<S: Simd>(mut self, simd: S, op: UnaryOp) {
         for (_, out, value) in self.iter() {
@@ -167,7 +167,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// A function of every pair of values.
+    /// Applies a binary function.
     #[inline(always)]
     fn zip<S: Simd>(
         self,
@@ -197,7 +197,7 @@ impl<'a> Rows<'a, '_> {
         }
     }
 
-    /// The value where a comparison of two operands has this result, and the third elsewhere.
+    /// Selects the input where the comparison of the first two operands equals `side`, and the third operand elsewhere.
     #[inline(always)]
     fn choose<S: Simd>(mut self, simd: S, comparison: BinaryOp, operands: [u16; 3], side: bool) {
         let (others, block) = (operands.map(|operand| self.operand(operand)), self.block);
@@ -221,7 +221,7 @@ impl<'a> Rows<'a, '_> {
     }
 }
 
-/// A function of every value of a row; a value that all points share is copied.
+/// Applies a unary function to a row. A value that all points share is computed once and copied.
 struct Mapped<'s, S> {
     simd: S,
     out: &'s mut [f32],
@@ -244,7 +244,7 @@ impl<S: Simd> UnaryVisitor for Mapped<'_, S> {
     }
 }
 
-/// Values of a row of two operands, one of which may be the same for all points.
+/// Two operands of a row. One of them may have the same value for all points.
 #[derive(Clone, Copy)]
 enum Pair<'s> {
     Each(&'s [f32], &'s [f32]),
@@ -252,7 +252,7 @@ enum Pair<'s> {
     SameRight(&'s [f32], f32),
 }
 
-/// A function of every pair of values of a row.
+/// Applies a binary function to a row.
 struct Zipped<'s, S> {
     simd: S,
     out: &'s mut [f32],
@@ -304,7 +304,7 @@ impl<S: Simd> BinaryVisitor for Zipped<'_, S> {
     fn comparison<F: Comparison>(self) {}
 }
 
-/// The third value where a comparison of the first two is true, and the fourth elsewhere.
+/// Selects the third value where a comparison of the first two is true, and the fourth elsewhere.
 struct Chosen<'s, S> {
     simd: S,
     out: &'s mut [f32],
@@ -332,10 +332,10 @@ impl<S: Simd> BinaryVisitor for Chosen<'_, S> {
     }
 }
 
-/// Copies of a value that is constant in a row, and points that are selected together.
+/// Points selected at once; values that are constant in a row are copied this often.
 const COPIES: usize = 64;
 
-/// A function of every value of a row.
+/// Applies a function to every value of a row.
 #[inline(always)]
 fn map<S: Simd>(simd: S, out: &mut [f32], values: &[f32], function: impl Fn(S::f32s) -> S::f32s) {
     let ((vectors, rest), (values, last)) = (S::as_mut_simd_f32s(out), S::as_simd_f32s(values));

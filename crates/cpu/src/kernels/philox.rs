@@ -1,11 +1,11 @@
-//! The random number generator.
+//! The random number generator Philox.
 
-/// Rounds of the generator.
+/// Number of rounds.
 pub(super) const ROUNDS: usize = 10;
-/// Factors of a round.
+/// Multipliers of a round.
 pub(super) const FACTORS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 
-/// The key of the round after the one with `key`.
+/// The key of the next round.
 #[inline(always)]
 pub(super) fn next_key(key: [u32; 2]) -> [u32; 2] {
     [key[0].wrapping_add(0x9E37_79B9), key[1].wrapping_add(0xBB67_AE85)]
@@ -17,7 +17,7 @@ pub(super) fn unit(word: u32) -> f32 {
     (word >> 8) as i32 as f32 * (1.0 / 16_777_216.0)
 }
 
-/// Philox4x32-10: the counter `(counter, 0, 0, 0)` under the halves of `seed`, as floats in `[0, 1)`.
+/// Philox4x32-10 of the counter `(counter, 0, 0, 0)` with the words of `seed` as key, as floats in `[0, 1)`.
 #[inline(always)]
 pub(super) fn uniform_block(seed: i64, counter: u32) -> [f32; 4] {
     let mut key = [seed as u32, (seed >> 32) as u32];

@@ -11,7 +11,7 @@ use rewire_graph::DType;
 use std::cell::Cell;
 use std::slice::ChunksExactMut;
 
-/// A matrix in memory, valid by construction.
+/// A strided matrix, within its slice by construction.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Matrix<'a> {
     data: &'a [f32],
@@ -21,12 +21,12 @@ pub(super) struct Matrix<'a> {
     column_stride: usize,
 }
 
-/// Terms of a sum that are added up before they are added to the total. Sums of up to this length are added in order,
-/// so that a row's result does not depend on the other rows.
+/// Block size of sums. A block is summed in order, then added to the total, so that a row's result does not depend on
+/// other rows.
 const DEPTH: usize = 512;
-/// The library uses other summation orders for matmuls of up to this many elements.
+/// The library uses other summation orders for results of up to this many elements.
 const SMALL: usize = 256;
-/// The library rounds sums of fewer terms differently: it multiplies and adds in two steps.
+/// The library rounds sums of fewer terms differently, without fused multiply-add.
 const LEAST: usize = 3;
 
 impl<'a> Matrix<'a> {
@@ -42,7 +42,7 @@ impl<'a> Matrix<'a> {
         inside.then_some(Self { data, rows, columns, row_stride, column_stride })
     }
 
-    /// Rows and columns exchanged.
+    /// The transposed matrix.
     pub(super) fn transposed(self) -> Self {
         Self {
             data: self.data,
@@ -60,12 +60,13 @@ impl<'a> Matrix<'a> {
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
     }
 
-    /// True if its columns are parts of longer rows in memory.
+    /// True for a column-major matrix with gaps between columns.
     pub(super) fn is_spread(self) -> bool {
         self.row_stride == 1 && self.column_stride > self.rows && self.rows > 0
     }
 
-    /// The matrix with adjacent columns: cache lines at the same offset of many pages would evict each other.
+    /// Copies the columns without gaps, if there are any. With gaps, cache lines at the same offset of many pages evict each
+    /// other.
     pub(super) fn gathered<'e>(self, columns: &'e mut Vec<f32>) -> Result<Matrix<'e>, CpuError>
     where
         'a: 'e,
@@ -81,7 +82,7 @@ impl<'a> Matrix<'a> {
         Ok(Matrix { data: copy, column_stride: self.rows, ..self })
     }
 
-    /// The elements row by row, with zeros up to `rows` rows and `columns` columns.
+    /// The row-major elements, zero-padded to `rows` by `columns`.
     fn padded(self, rows: usize, columns: usize) -> Result<Vec<f32>, CpuError> {
         let mut copy: Vec<f32> = zeros(rows * columns)?;
         for (row, line) in copy.chunks_exact_mut(columns.max(1)).take(self.rows).enumerate() {
@@ -93,9 +94,9 @@ impl<'a> Matrix<'a> {
     }
 }
 
-/// `out = a b`, or `out += a b`; `out` holds all rows, which are `stride` apart.
+/// `out = a b`, or `out += a b` if `accumulate`. Rows of `out` are `stride` apart.
 ///
-/// The result of a row depends only on that row of `a` and on `b`.
+/// A row of the result depends only on the same row of `a`, and on `b`.
 pub(super) fn multiply(
     out: &mut [f32],
     stride: usize,
@@ -141,8 +142,8 @@ pub(super) fn multiply(
     Ok(())
 }
 
-/// The starts of the blocks of a sum, and their numbers of terms. The last block has at least the number of terms that
-/// the library needs.
+/// Start and number of terms of each block of a sum. The last block has at least [`LEAST`] terms, if the sum has as
+/// many.
 pub(super) fn blocks_of_sum(terms: usize) -> impl Iterator<Item = (usize, usize)> {
     let mut start = 0;
     std::iter::from_fn(move || {
@@ -177,7 +178,7 @@ fn multiply_blocks(
     Ok(())
 }
 
-/// The matmul of operands with the same depth, from [`LEAST`] to [`DEPTH`].
+/// A matmul with a depth from [`LEAST`] to [`DEPTH`].
 fn multiply_block(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, accumulate: bool) {
     debug_assert!(a.columns == b.rows && (LEAST..=DEPTH).contains(&a.columns), "a depth of {}", a.columns);
     // The library prefers contiguous columns of the result, so it computes the transposed product. SAFETY: `Matrix`
@@ -209,12 +210,12 @@ fn multiply_block(out: &mut [f32], stride: usize, a: Matrix<'_>, b: Matrix<'_>, 
     }
 }
 
-/// Largest number of columns in a panel: the width of a microkernel of the library with AVX-512.
+/// Maximum number of columns in a panel: the width of the library's microkernel for AVX-512.
 const PANEL: usize = 64;
-/// Rows that the library multiplies without repacking the panel.
+/// Maximum number of rows that the library multiplies without repacking the panel.
 const SLICE: usize = 48;
 
-/// A right operand packed into panels of neighbouring columns, padded with zeros.
+/// A right operand, packed into panels of adjacent columns, zero-padded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PackedRhs {
     data: Vec<f32>,
@@ -224,10 +225,10 @@ pub(super) struct PackedRhs {
 }
 
 thread_local! {
-    /// Memory of released panels, for the thread's next ones.
+    /// Memory of released panels, for reuse by the thread.
     static SPARE: Cell<Vec<f32>> = const { Cell::new(vec![]) };
 }
-/// Largest number of floats that a thread keeps.
+/// Maximum number of floats that a thread keeps for reuse.
 const MOST_SPARE: usize = 1 << 20;
 
 impl Footprint for PackedRhs {
@@ -244,17 +245,17 @@ impl PackedRhs {
         Ok(panels)
     }
 
-    /// Keeps the memory for the next panels.
+    /// Keeps the memory for reuse by the thread.
     pub(super) fn recycle(self) {
         SPARE.set(if self.data.len() <= MOST_SPARE { self.data } else { vec![] });
     }
 
-    /// Columns of a panel of a factor with `columns` columns.
+    /// The number of columns per panel, for a matrix with `columns` columns.
     pub(super) fn width(columns: usize) -> usize {
         columns.next_multiple_of(16).clamp(16, PANEL)
     }
 
-    /// The panels of a matrix, packed by all threads.
+    /// Packs a matrix, with all threads.
     pub(super) fn new(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self::default();
         panels.pack_together(matrix)?;
@@ -271,7 +272,7 @@ impl PackedRhs {
         tasks::for_each(tasks, || Ok(()), pack)
     }
 
-    /// The panels of a matrix, packed by this thread.
+    /// Packs a matrix, with this thread.
     pub(super) fn packed(matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let mut panels = Self::default();
         panels.pack(matrix)?;
@@ -293,8 +294,8 @@ impl PackedRhs {
         Ok(data.chunks_exact_mut((matrix.rows * width).max(1)))
     }
 
-    /// `out = a b`, or `out += a b`, for columns from `column`, a multiple of 16, up to `end`, and the rows of `b` from
-    /// `row` on. It writes multiples of 16 columns to `out`, whose rows are `stride` apart.
+    /// `out = a b`, or `out += a b` if `accumulate`, for the columns `column..end` and the rows of `b` from `row` on.
+    /// `column` is a multiple of 16. Writes multiples of 16 columns to `out`, whose rows are `stride` apart.
     pub(super) fn multiply(
         &self,
         out: &mut [f32],
@@ -343,7 +344,7 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     }
 }
 
-/// Copies a matrix whose columns may be rows in memory.
+/// Copies a matrix with any column stride to a panel. Transposes blocks if columns are contiguous.
 fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
     for first in (0..block.columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
@@ -361,14 +362,14 @@ fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
     }
 }
 
-/// Lines that are prefetched: the processor does not prefetch lines that are far apart.
+/// Number of lines to prefetch ahead. The hardware does not prefetch lines that are far apart.
 const AHEAD: usize = 8;
-/// Rows and columns that are transposed at once.
+/// Rows and columns transposed at once.
 const SIDE: usize = 4;
-/// Elements of a column that are copied before those of the next column: a cache line.
+/// Elements copied per column before the next column: a cache line.
 const LINE: usize = 16;
 
-/// Copies columns to neighbouring elements, from `first` on, of lines that are `width` long.
+/// Transposes columns into lines of `width` elements, from element `first` of each line on.
 #[inline(always)]
 fn transpose(lines: &mut [f32], (width, first): (usize, usize), [a, b, c, d]: [&[[f32; SIDE]]; SIDE]) {
     for ((((lines, a), b), c), d) in lines.chunks_exact_mut(SIDE * width).zip(a).zip(b).zip(c).zip(d) {
@@ -422,7 +423,7 @@ mod tests {
                 for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                     assert_eq!(&out[..n], whole);
                 }
-                // From the middle of a panel on.
+                // A column range that begins in the middle of a panel.
                 let (first, end) = (16.min(n), n - n % 3);
                 panels.multiply(&mut out, stride, a, (first, end, 0), false).unwrap();
                 for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {

@@ -1,8 +1,8 @@
 //! A register program.
 //!
-//! Values are computed for a chunk of neighbouring points along one coordinate, the axis. Values that do not depend on
-//! the axis are computed once per row, values that depend only on the axis once for the rows of neighbouring chunks with
-//! the same points, and values that depend on no coordinate once per run.
+//! A program computes values for tiles: chunks of adjacent points along one coordinate, the axis, in several rows.
+//! Values that do not depend on the axis are hoisted to once per row, values that depend only on the axis to once per
+//! chunk, and values that depend on no coordinate to once per run.
 
 use super::machine::Pool;
 use super::step::Pass;
@@ -10,7 +10,7 @@ use rewire_graph::Scalar;
 use rewire_graph::pointwise::{BinaryOp, ScalarFunction, UnaryOp};
 use std::sync::Arc;
 
-/// The source of a value.
+/// The location of a value; numbers are registers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Source {
     /// One value per run.
@@ -21,34 +21,34 @@ pub(super) enum Source {
     Axis(u16),
     /// One value per point of the chunk.
     Lane(u16),
-    /// The value of an accumulation for every point, by position.
+    /// The per-point result of an accumulation, by position.
     Anchor(u8),
-    /// A run of floats in an operand's memory.
+    /// Contiguous floats in an operand's memory.
     InPlace(u16),
 }
 
-/// A value of an accumulation, instead of an expression.
+/// The result of an accumulation, in place of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum AnchorValue {
-    /// A float per row.
+    /// One float per row, by position.
     Row(u8),
-    /// A float per point, by position.
+    /// One float per point, by position.
     Lane(u8),
 }
 
-/// The start of a run: a linear combination, modulo 2^32.
+/// The start of a run: a linear combination of values, modulo 2^32.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub terms: Vec<(Source, i32)>,
     pub constant: i32,
 }
 
-/// The change of an index along the axis.
+/// An index along the axis.
 #[derive(Clone, Debug)]
 pub(super) enum Last {
-    /// By one per point, starting from this.
+    /// It increases by one per point from this start.
     Run(Start),
-    /// Given by this source.
+    /// It has arbitrary values.
     At(Source),
 }
 
@@ -56,16 +56,16 @@ pub(super) enum Last {
 pub(super) struct Load {
     pub operand: u16,
     pub index: Vec<Source>,
-    /// The last index, or the last ones merged; `None` for a scalar operand.
+    /// The last index, or several last indices merged; `None` for a scalar operand.
     pub last: Option<Last>,
-    /// Slot of the run's position, if floats can be read in place.
+    /// Slot for the location of the rows, if floats can be read in place.
     pub in_place: Option<u16>,
 }
 
 /// A chain of float functions.
 #[derive(Clone, Debug)]
 pub(super) struct Chain {
-    /// The float at its start, and other floats that passes refer to by position.
+    /// The initial value, then other operands. Passes refer to operands by position.
     pub operands: Vec<Source>,
     pub passes: Vec<Pass>,
 }
@@ -92,17 +92,17 @@ pub(super) enum Op {
         arguments: Vec<Source>,
     },
     Chain(Chain),
-    /// A function of an integer.
+    /// A unary function of an integer.
     Unary(UnaryOp, Source),
-    /// The operands' type, and a function of two integers or a comparison.
+    /// A binary function of integers or a comparison, with the type of its operands.
     Binary(Scalar, BinaryOp, Source, Source),
     Select(Source, Source, Source),
     Cast(Scalar, Source),
-    /// Records in a state whether a condition is true anywhere and false anywhere.
+    /// Records in a state if a condition is true at some point, and if it is false at some point.
     Decide(Source, u16),
 }
 
-/// An instruction runs if its condition had the value `side` anywhere.
+/// Runs an instruction only if its condition equals `side` at some point of the tile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Guard {
     pub state: u16,
@@ -123,13 +123,13 @@ pub(super) struct Instruction {
 pub(super) enum HoistLevel {
     Run,
     Row,
-    /// For the points of a chunk, not for each of its rows.
+    /// Once per chunk, for all of its rows.
     Axis,
     Point,
 }
 
 impl HoistLevel {
-    /// The level of a function of values of both levels.
+    /// The level of a function whose operands have both levels.
     pub(super) fn join(self, other: Self) -> Self {
         match (self, other) {
             (Self::Row, Self::Axis) | (Self::Axis, Self::Row) => Self::Point,
@@ -137,16 +137,16 @@ impl HoistLevel {
         }
     }
 
-    /// True if values of this level are known where one of `other` is computed.
+    /// True if values of this level are available to instructions of level `other`.
     pub(super) fn precedes(self, other: Self) -> bool {
         self.join(other) == other
     }
 }
 
-/// Numbers of registers.
+/// Number of registers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// By type (floats, 32-bit integers and bools, 64-bit integers), then by rate.
+    /// By type (floats, 32-bit integers and bools, 64-bit integers), then by hoist level.
     pub files: [[u16; 4]; 3],
     pub in_place: u16,
     pub states: u16,
@@ -159,9 +159,9 @@ pub(super) struct Program {
     pub per_row: Vec<Instruction>,
     pub per_axis: Vec<Instruction>,
     pub per_point: Vec<Instruction>,
-    /// Results, with their types, in the order of the roots.
+    /// Locations and types of the results, in the order of the roots.
     pub roots: Vec<(Source, Scalar)>,
-    /// The root that the last per-point instruction computes, if that is a chain.
+    /// The root computed by the last per-point instruction, if that is a chain.
     pub last: Option<usize>,
     /// True if all per-point instructions are in-place loads, optionally followed by that chain.
     pub streams: bool,
@@ -169,7 +169,7 @@ pub(super) struct Program {
     pub pool: Pool,
 }
 
-/// Register file of a type.
+/// The index of the register file for a type.
 pub(super) fn file(kind: Scalar) -> usize {
     match kind {
         Scalar::F32 => 0,
@@ -179,7 +179,7 @@ pub(super) fn file(kind: Scalar) -> usize {
 }
 
 impl Instruction {
-    /// True for floats that are always read in place.
+    /// True for a float load that is always in place.
     pub(super) fn is_in_place(&self) -> bool {
         self.guard.is_none() && matches!(self.op, Op::Load(Load { in_place: Some(_), .. }))
     }

@@ -1,37 +1,37 @@
-//! Rows of integers with few bits, followed by a scale and a bias.
+//! Quantized rows: packed integers, followed by a scale and a bias.
 
 use super::arch::{Arch, mul_add_one};
 use half::f16;
 use pulp::{Simd, WithSimd};
 use rewire_graph::DType;
 
-/// Rows in memory.
+/// A matrix of quantized rows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rows<'a> {
     bytes: &'a [u8],
-    /// Bits of an element.
+    /// Bits per element.
     bits: usize,
-    /// Elements from one row to the next.
+    /// Row stride in elements.
     pitch: usize,
-    /// Bytes of a row.
+    /// Bytes per row.
     row: usize,
 }
 
-/// Neighbouring elements to be copied.
+/// Dequantizes adjacent elements of a row.
 struct Neighbours<'a, 'o> {
     part: Part<'a>,
     bits: usize,
     out: &'o mut [f32],
 }
 
-/// Elements at any offsets to be copied.
+/// Dequantizes elements at arbitrary offsets.
 struct Scattered<'a, 'o> {
     rows: Rows<'a>,
     at: &'o [usize],
     out: &'o mut [f32],
 }
 
-/// The bytes of a row from the one with an element on, the elements in that byte before it, and the scale and bias.
+/// The rest of a row from an element on: bytes from that element's byte on, number of elements to skip in it, scale and bias.
 struct Part<'a> {
     bytes: &'a [u8],
     skipped: usize,
@@ -40,20 +40,20 @@ struct Part<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows in the space of `count` elements, `pitch` from one row to the next.
+    /// Rows in memory of `count` elements, with a row stride of `pitch` elements.
     pub(super) fn new(dtype: DType, memory: &'a [u8], (count, pitch): (usize, usize)) -> Self {
         let bits = dtype.format().bits;
         let bytes = |elements: usize| elements.saturating_mul(bits) / 8;
         Self { bytes: memory.get(..bytes(count)).unwrap_or(&[]), bits, pitch, row: bytes(pitch) }
     }
 
-    /// Copies neighbouring elements of a row from `start` on.
+    /// Dequantizes adjacent elements of a row, from offset `start` on.
     pub(super) fn floats(self, start: usize, out: &mut [f32]) {
         let Some(part) = self.part(start) else { return };
         Arch::chosen().dispatch(Neighbours { part, bits: self.bits, out });
     }
 
-    /// Copies the elements at these offsets, zero for those out of range.
+    /// Dequantizes the elements at offsets `at`. Elements out of range are zero.
     pub(super) fn gather(self, at: &[usize], out: &mut [f32]) {
         Arch::chosen().dispatch(Scattered { rows: self, at, out });
     }

@@ -17,7 +17,7 @@ pub(super) fn uniform((out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, in
     }
 }
 
-/// Uniform floats for neighbouring elements from `first` on, by row. A block of the generator gives four floats.
+/// Uniform floats for adjacent elements, from index `first` of each row on. A generator block yields four floats.
 pub(super) fn uniform_runs(arch: Arch, (out, grid): (&mut [f32], Grid), seeds: Lanes<'_, i64>, first: &[i32]) {
     for ((row, out), &first) in out.chunks_exact_mut(grid.points).enumerate().zip(first) {
         let first = first as u32;
@@ -42,7 +42,7 @@ struct Draw<'a> {
     out: &'a mut [f32],
 }
 
-/// Vectors of counters whose blocks are computed together.
+/// Counter vectors per iteration.
 const SIDE: usize = 2;
 
 impl WithSimd for Draw<'_> {
@@ -76,7 +76,7 @@ impl WithSimd for Draw<'_> {
     }
 }
 
-/// The floats of the blocks from `counter` on; `out` holds the floats of [`SIDE`] vectors of blocks.
+/// The floats of blocks from `counter` on. `out` has the size of [`SIDE`] vectors of blocks.
 #[inline(always)]
 fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
     let lanes = S::F32_LANES;
@@ -98,7 +98,7 @@ fn draw<S: Simd>(simd: S, seed: i64, counter: u32, out: &mut [f32]) {
     }
 }
 
-/// The block that each lane computes, so that [`transposed`] puts their words in order.
+/// The block number of each lane, for which [`transposed`] yields words in order.
 const fn order(lanes: usize) -> [u32; 16] {
     let mut order = [0; 16];
     let mut lane = 0;
@@ -109,7 +109,7 @@ const fn order(lanes: usize) -> [u32; 16] {
     order
 }
 
-/// Transposes all 4x4 squares of four neighbouring lanes in four vectors.
+/// Transposes each 4x4 square of four adjacent lanes in four vectors.
 #[inline(always)]
 fn transposed<S: Simd>(simd: S, [a, b, c, d]: [S::u32s; 4]) -> [S::u32s; 4] {
     const LANE: [u32; 16] = [0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3];
@@ -121,7 +121,7 @@ fn transposed<S: Simd>(simd: S, [a, b, c, d]: [S::u32s; 4]) -> [S::u32s; 4] {
     [a, b, c, d]
 }
 
-/// Swaps the lanes of `a` in a mask with the lanes of `b`, `by` lanes before, that are not in it.
+/// Swaps each lane of `a` in the mask with the lane of `b` that is `by` lanes before.
 #[inline(always)]
 fn exchanged<S: Simd>(simd: S, mask: S::m32s, by: usize, a: S::u32s, b: S::u32s) -> (S::u32s, S::u32s) {
     let first = simd.select_u32s(mask, simd.rotate_right_u32s(b, by), a);
@@ -129,7 +129,7 @@ fn exchanged<S: Simd>(simd: S, mask: S::m32s, by: usize, a: S::u32s, b: S::u32s)
     (first, second)
 }
 
-/// Philox4x32-10 of vectors of counters: see [`philox::uniform_block`].
+/// Philox4x32-10 for vectors of counters: see [`philox::uniform_block`].
 #[inline(always)]
 fn blocks<S: Simd>(simd: S, seed: i64, counters: [S::u32s; SIDE]) -> [[S::u32s; 4]; SIDE] {
     let zero = simd.splat_u32s(0);

@@ -1,4 +1,4 @@
-//! Recurrent layers: a task computes all steps of some rows.
+//! Recurrent layers. A task computes all steps of a block of batch rows.
 
 use super::arch::Arch;
 use super::error::CpuError;
@@ -14,10 +14,10 @@ use rewire_graph::op::{Cell, Recurrence};
 use rewire_graph::pointwise::functions::{Relu, Sigmoid, Tanh, Unary};
 use std::sync::Arc;
 
-/// Largest number of rows of a task.
+/// Maximum number of rows per task.
 const ROWS: usize = 48;
 
-/// The floats of the operands, without padding.
+/// The unpadded operands.
 pub(super) struct Operands<'a> {
     pub x: &'a [f32],
     pub weight: &'a [f32],
@@ -25,7 +25,7 @@ pub(super) struct Operands<'a> {
     pub start: &'a [f32],
 }
 
-/// The steps, rows and units of a layer.
+/// Steps, batch rows and hidden units of a layer.
 #[derive(Clone, Copy)]
 pub(super) struct Extents {
     pub steps: usize,
@@ -33,7 +33,7 @@ pub(super) struct Extents {
     pub width: usize,
 }
 
-/// Memory of a thread.
+/// Scratch memory of a thread.
 #[derive(Default)]
 struct Scratch {
     hidden: Vec<f32>,
@@ -41,7 +41,7 @@ struct Scratch {
     sums: Vec<f32>,
 }
 
-/// Stores all states in `out`, whose rows are `pitch` apart. A weight that is a parameter is packed once.
+/// Stores the states of all steps in `out`, whose rows are `pitch` apart. A weight with known content is packed once.
 pub(super) fn run(
     op: &Recurrence,
     env: &Env<'_>,
@@ -100,12 +100,12 @@ fn content(shape: Vec<usize>) -> CpuError {
     CpuError::Content { dtype: DType::F32, shape }
 }
 
-/// The parts of all gates of some rows in a step.
+/// The inputs of all gates for a block of rows in a step.
 #[derive(Clone, Copy)]
 struct Gates<'a> {
     x: &'a [f32],
     sums: &'a [f32],
-    /// Floats from one row of `sums` to the next.
+    /// Row stride of `sums`.
     stride: usize,
     bias: &'a [f32],
     order: &'a [usize],
@@ -113,7 +113,7 @@ struct Gates<'a> {
 }
 
 impl Gates<'_> {
-    /// The input part and the hidden part of a gate, for units from `unit` on.
+    /// The input term and the hidden term of a gate, for units from `unit` on.
     #[inline(always)]
     fn parts<S: Simd>(&self, simd: S, gate: usize, row: usize, unit: usize) -> [S::f32s; 2] {
         let (at, rest) = (self.order[gate] * self.width + unit, self.width - unit);
@@ -124,7 +124,7 @@ impl Gates<'_> {
     }
 }
 
-/// The first vector of some floats, with zeros behind the last.
+/// Loads the first vector, zero-padded.
 #[inline(always)]
 fn load<S: Simd>(simd: S, floats: &[f32]) -> S::f32s {
     match S::as_simd_f32s(floats) {
@@ -141,7 +141,7 @@ fn store<S: Simd>(simd: S, floats: &mut [f32], value: S::f32s) {
     }
 }
 
-/// A step of some rows.
+/// Computes a step for a block of rows.
 struct Advance<'a> {
     kind: Cell,
     gates: Gates<'a>,

@@ -11,13 +11,13 @@ use rewire_graph::Dim;
 use rewire_graph_rewrite::schedule::{Bound, Reduction};
 use std::sync::Arc;
 
-/// Points of a task. A row takes as long as [`ROW`] points at least.
+/// Minimum number of points per task. A row counts as at least [`ROW`] points.
 const TASK: usize = 1 << 14;
 const ROW: usize = 64;
-/// Points that are reduced before outputs are written, so that tensors are read in long runs.
+/// Points reduced before outputs are written, so that tensors are read in long runs.
 const GROUP: usize = 1 << 14;
 
-/// Row reductions, and functions of their results.
+/// Row reductions with an epilogue.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledReduce {
     extents: Vec<Dim>,

@@ -23,14 +23,14 @@ struct Pass {
     op: ReduceOp,
     extent: Dim,
     program: Program,
-    /// True if the next result is that of the squares.
+    /// True if the next result is the reduction of the squares.
     squares: bool,
 }
 
-/// The machines of reductions.
+/// Reductions, bound to a run.
 pub(super) struct ReductionMachines<'a> {
     passes: Vec<(&'a Pass, usize, Vm<'a>)>,
-    /// By position, the results for the current rows.
+    /// The results of each reduction for the current rows.
     pub results: Vec<[f32; ROWS]>,
 }
 
@@ -64,7 +64,7 @@ impl CompiledReductions {
         self.passes.iter().map(|pass| env.extent(&pass.extent, "a reduction")).collect()
     }
 
-    /// Machines for a run in which the reductions have these numbers of elements.
+    /// Binds the reductions to a run. `extents` are their numbers of elements.
     pub(super) fn machines<'a>(
         &'a self,
         env: &'a Env<'a>,
@@ -77,7 +77,7 @@ impl CompiledReductions {
 }
 
 impl ReductionMachines<'_> {
-    /// Reduces the given rows.
+    /// Reduces the rows of `inputs`.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
         self.results.clear();
         for (pass, width, machine) in &mut self.passes {
@@ -95,15 +95,14 @@ impl ReductionMachines<'_> {
     }
 }
 
-/// True if `next` reduces the squares of the elements of `reduction`, along the same axis, and reads no result between
-/// them.
+/// True if `next` is the same reduction of the squares of the elements of `reduction`.
 fn are_squares(dag: &Dag, reduction: &Reduced, next: &Reduced) -> bool {
     let value = reduction.value;
     let is_square = *dag.expr(next.value) == Expr::Binary(BinaryOp::Mul, value, value);
     is_square && (reduction.op, reduction.axis, &reduction.extent) == (next.op, next.axis, &next.extent)
 }
 
-/// Reduces `width` points of every given row, and their squares if `squares` is set.
+/// Reduces `width` points of each row of `inputs`, and their squares if `squares` is set.
 fn reduce(
     machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,

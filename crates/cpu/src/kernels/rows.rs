@@ -1,4 +1,4 @@
-//! Rows of a table in its storage type.
+//! Lookups in host tables of any storage type.
 
 use super::error::CpuError;
 use super::memory::Memory;
@@ -6,15 +6,15 @@ use super::tasks;
 use crate::RowOverlay;
 use rewire_graph::{DType, HostTensor, StoredTypeError};
 
-/// Bytes of a task.
+/// Bytes per task.
 const TASK: usize = 1 << 16;
 
 impl Memory {
-    /// Copies the rows of a table `[rows, width]` at the given ids, clamped. Nothing else of the table is read, and
-    /// nothing of rows in `overlay`. If the table has another type, only these rows are converted.
+    /// Copies the rows `ids` of a table `[rows, width]`; ids are clamped. Reads only these rows, from `overlay` if it has
+    /// them. If the table has another type, only these rows are converted.
     ///
     /// # Errors
-    /// [`CpuError::Content`] if this is not a tensor with one row per id, [`CpuError::Memory`] if there is no room.
+    /// [`CpuError::Content`] if this is not a tensor with one row per id, [`CpuError::Memory`] if allocation fails.
     pub fn copy_rows(&mut self, table: &HostTensor, overlay: &dyn RowOverlay, ids: &Self) -> Result<(), CpuError> {
         let (dtype, shape) = (self.dtype(), self.shape().to_vec());
         let wrong = || CpuError::Content { dtype, shape: shape.clone() };
@@ -30,7 +30,7 @@ impl Memory {
         copy((table, overlay), &named(ids, count), (dtype, pitch), self.bytes_mut()?)
     }
 
-    /// Replaces rows of a matrix, given as rows of a host tensor. Rows that do not exist are ignored.
+    /// Replaces rows of a matrix by rows in host layout. Rows out of range are ignored.
     ///
     /// # Errors
     /// As [`Memory::write`].
@@ -48,14 +48,14 @@ impl Memory {
         Ok(())
     }
 
-    /// Bytes from one row to the next.
+    /// Row stride in bytes.
     fn row_pitch(&self) -> Option<usize> {
         let (format, width) = (self.dtype().format(), self.shape().last().map_or(1, |&width| width));
         format.pitch(width).map(|pitch| pitch * format.bits / 8)
     }
 }
 
-/// The ids without row padding.
+/// The unpadded ids.
 fn named(ids: &Memory, count: usize) -> Vec<i64> {
     let (mut named, width) = (vec![0; count], ids.shape().last().map_or(1, |&width| width));
     let pitch = ids.dtype().format().pitch(width).unwrap_or(width);
@@ -63,7 +63,7 @@ fn named(ids: &Memory, count: usize) -> Vec<i64> {
     named
 }
 
-/// Copies rows to kernel memory as elements of a type, with one row every `pitch` bytes.
+/// Copies rows to kernel memory, converted to a type. The row stride is `pitch` bytes.
 fn copy(
     (table, overlay): (&HostTensor, &dyn RowOverlay),
     named: &[i64],
@@ -107,7 +107,7 @@ fn copy(
     )
 }
 
-/// A row of a table in another type.
+/// A row of a table, converted to another type.
 fn converted(table: &HostTensor, row: &[u8], dtype: DType) -> Result<HostTensor, CpuError> {
     let shape: Vec<usize> = table.shape().iter().skip(1).copied().collect();
     let own = HostTensor::copied(table.dtype(), shape.clone(), row).map_err(StoredTypeError::from);

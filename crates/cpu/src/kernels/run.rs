@@ -1,4 +1,4 @@
-//! Indices of neighbouring elements at neighbouring points.
+//! Runs: loads and stores of contiguous elements along an axis.
 
 use rewire_graph::pointwise::{Affine, BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{DType, Dim};
@@ -6,12 +6,12 @@ use rewire_graph_rewrite::plan::{Body, Operand};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Indices that increase by one element per point: the last ones, merged to one index of the elements they span.
+/// Indices that increase by one element per point. The last indices are merged to one over the elements that they span.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Run {
-    /// Number of indices before it, which are constant.
+    /// Number of leading indices, which are constant along the axis.
     pub outer: usize,
-    /// The position at point 0.
+    /// The merged index at point 0.
     pub start: Affine<ExprId>,
 }
 
@@ -25,7 +25,7 @@ fn start_along(dag: &Dag, sum: &Affine<ExprId>, axis: u8) -> Option<Affine<ExprI
     (stride == 1 && start.terms().all(|(id, _)| dag.values(id) == 0)).then_some(start)
 }
 
-/// The run of a tensor's indices. Dimensions without padding between their rows may be merged.
+/// The run of a tensor's indices. Dimensions can be merged only if rows have no padding.
 pub(super) fn run(dag: &Dag, index: &[ExprId], (dtype, shape): (DType, &[Dim]), axis: u8) -> Option<Run> {
     let outer = index.iter().position(|id| dag.access(std::slice::from_ref(id)).moves(axis))?;
     if index.len() != shape.len() || outer + 1 < index.len() && !is_unpadded(dtype, shape) {
@@ -35,13 +35,13 @@ pub(super) fn run(dag: &Dag, index: &[ExprId], (dtype, shape): (DType, &[Dim]), 
     Some(Run { outer, start: start_along(dag, &place, axis)? })
 }
 
-/// True if rows of a tensor are neighbours.
+/// True if rows of a tensor have no padding.
 fn is_unpadded(dtype: DType, shape: &[Dim]) -> bool {
     let width = shape.last().and_then(Dim::as_const);
     width.is_some() && width.and_then(|width| dtype.format().pitch(width)) == width
 }
 
-/// The dimensions that a coordinate moves along: one, or several that it traverses like one.
+/// The dimensions indexed by a coordinate: one, or several that it traverses as one.
 pub(super) fn axes_along(
     dag: &Dag,
     index: &[ExprId],
@@ -57,7 +57,7 @@ pub(super) fn axes_along(
     start_along(dag, &place, axis).map(|_| axes)
 }
 
-/// True if indices count the elements of a shape, in order, along a coordinate.
+/// True if indices traverse the elements of a shape in order along a coordinate.
 pub(super) fn counts_along(dag: &Dag, index: &[ExprId], shape: &[Dim], axis: u8) -> bool {
     let start = dag.access(index).place(shape).and_then(|place| start_along(dag, &place, axis));
     start.is_some_and(|start| start.as_constant() == Some(0))
@@ -73,8 +73,8 @@ pub(super) fn runs(dag: &Dag, operands: &[Operand], axis: u8) -> HashMap<ExprId,
     dag.ids().filter_map(of).collect()
 }
 
-/// Replaces two neighbouring coordinates by one: `inner`, which is `width` wide, and `outer` before it. The new one is
-/// `to`, with `extent` points if constant.
+/// Merges the coordinate `outer` and the next one, `inner` with extent `width`, to the coordinate `to`. `extent` is its
+/// extent, if constant.
 pub(super) fn as_one(
     dag: &Dag,
     roots: &[ExprId],
@@ -92,7 +92,7 @@ pub(super) fn as_one(
     (one, copies)
 }
 
-/// Number of loads that do not read neighbouring elements at neighbouring points of `axis`.
+/// Number of loads that are not contiguous along `axis`.
 pub(super) fn scattered(body: &Body, roots: &[ExprId], axis: u8) -> usize {
     let runs = runs(&body.dag, &body.operands, axis);
     let loads = body.dag.reachable(roots).into_iter().filter(|id| match body.dag.expr(*id) {

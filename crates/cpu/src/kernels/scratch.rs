@@ -1,4 +1,4 @@
-//! Memory that kernels allocate while they run.
+//! Fallible allocation of scratch memory during a run.
 
 use super::error::CpuError;
 use dyn_stack::{MemBuffer, StackReq};
@@ -6,10 +6,10 @@ use gemm_common::cache::CACHE_INFO;
 use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
 use std::cell::Cell;
 
-/// Bytes for small lists of a thread that runs tasks.
+/// Bytes that a thread needs for small lists while it runs tasks.
 const HEADROOM: usize = 256 << 10;
 
-/// The first `len` elements of memory that grows if too small, with unspecified content.
+/// The first `len` elements of `scratch`, which grows if necessary. The content is unspecified.
 pub(super) fn room<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) -> Result<&mut [T], CpuError> {
     if scratch.len() < len {
         reserve(scratch, len - scratch.len())?;
@@ -25,7 +25,7 @@ pub(super) fn zeros<T: Copy + Default>(len: usize) -> Result<Vec<T>, CpuError> {
     Ok(zeros)
 }
 
-/// A value in a new allocation.
+/// Moves a value to a new allocation.
 pub(super) fn boxed<T>(value: T) -> Result<Box<T>, CpuError> {
     let mut one = vec![];
     one.try_reserve_exact(1).map_err(|_| CpuError::Scratch { bytes: size_of::<T>() })?;
@@ -34,7 +34,7 @@ pub(super) fn boxed<T>(value: T) -> Result<Box<T>, CpuError> {
     Ok(unsafe { Box::from_raw(Box::into_raw(one.into_boxed_slice()).cast::<T>()) })
 }
 
-/// Checks that a thread has memory for infallible allocations, where a failure would abort the process.
+/// Checks that memory for small infallible allocations is available, since their failure would abort the process.
 pub(super) fn headroom() -> Result<(), CpuError> {
     let mut room: Vec<u8> = vec![];
     reserve(&mut room, HEADROOM)?;
@@ -48,8 +48,8 @@ thread_local! {
     static HAS_SLAB: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Allocates a thread's buffer for the matmul library, the size of an L2 cache. The library would otherwise allocate it
-/// infallibly.
+/// Allocates the matmul library's buffer of a thread, of the size of an L2 cache. The library itself would abort on
+/// failure.
 pub(super) fn slab() -> Result<(), CpuError> {
     if !HAS_SLAB.get() {
         let bytes = CACHE_INFO[1].cache_bytes;

@@ -1,4 +1,4 @@
-//! Segmented reductions: sums by sample and by index.
+//! Segmented reductions, by offsets of samples or by index.
 
 use super::arch::Arch;
 use super::chain::Destination;
@@ -21,37 +21,37 @@ use rewire_graph_rewrite::schedule::{Bound, SegmentedReduce};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Points of a task.
+/// Minimum number of points per task.
 const TASK: usize = 1 << 14;
-/// Points that are computed before they are reduced.
+/// Points computed before they are reduced.
 const GROUP: usize = 1 << 13;
-/// Columns of a task are multiples of this.
+/// The number of columns per task is a multiple of this.
 const COLUMNS: usize = 64;
-/// Number of rows whose indices a task computes at once.
+/// Number of rows per task when indices are computed.
 const LOOKUPS: usize = 8 * LANES;
 
-/// Reductions over rows, and functions of their results.
+/// Segmented reductions over rows with an epilogue.
 #[derive(Clone, Debug)]
 pub(super) struct CompiledSegmentedReduce {
     extents: Vec<Dim>,
     rows: Extent,
     row: u8,
     axes: usize,
-    /// True for results without columns, which are computed individually.
+    /// True for results without columns: each is a scalar.
     is_single: bool,
     sums: Vec<(ReduceOp, Terms)>,
-    /// The elements of all reductions that are computed row by row.
+    /// The elements of all [`Terms::Rows`].
     by_row: Program,
     index: Option<Program>,
     stores: Stores,
 }
 
-/// The elements of a reduction.
+/// How the elements of a reduction are computed.
 #[derive(Clone, Debug)]
 enum Terms {
-    /// A result of [`CompiledSegmentedReduce::by_row`], in tiles that rows of several results share.
+    /// Row by row, as this root of [`CompiledSegmentedReduce::by_row`]. A tile may have rows of several results.
     Rows(usize),
-    /// All rows of a result as one line, with the number of rows.
+    /// All rows of a result as one line; the number is rows per result.
     Joined(JoinedMatrix, usize),
 }
 
@@ -62,9 +62,9 @@ enum TermMachine<'a> {
 
 /// The rows to reduce, ordered by result.
 struct Rows {
-    /// The start of each entry's rows, and the end of the last ones.
+    /// The offset of each entry's first row, then the end of the last entry.
     starts: Vec<usize>,
-    /// Row numbers; if `None`, rows count from 0 in every entry.
+    /// Row numbers; if `None`, rows of each entry are numbered from 0.
     numbers: Option<Vec<i32>>,
 }
 
@@ -72,13 +72,13 @@ struct Rows {
 struct Results {
     /// Extents of the dimensions before the columns.
     outer: Vec<usize>,
-    /// Columns of a result.
+    /// Columns per result.
     width: usize,
-    /// Results of an entry of the first dimension.
+    /// Results per entry of the first dimension.
     inner: usize,
-    /// Distance between the sums of consecutive results.
+    /// Row stride of the totals.
     pitch: usize,
-    /// True for results without columns.
+    /// True for scalar results.
     is_single: bool,
     blocks: Blocks,
 }
@@ -88,9 +88,9 @@ struct Worker<'a> {
     by_row: Vm<'a>,
     writer: Writer<'a>,
     coords: Coords,
-    /// Results in one tile.
+    /// Elements of joined terms, for results of a tile.
     lines: Vec<f32>,
-    /// By reduction, the totals of the results of a block.
+    /// For each reduction, the totals of the block's results.
     totals: Vec<Vec<f32>>,
 }
 
@@ -116,8 +116,7 @@ impl CompiledSegmentedReduce {
             Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(position)),
             _ => None,
         };
-        // Results without columns are computed row by row, and written as columns of one row. Sums over the rows of a matrix
-        // are one result with columns.
+        // Scalar results are written as columns of one row. Sums over the rows of a matrix are one result with columns.
         let is_single = outer.is_empty() && (kernel.index.is_some() || kernel.rows.dense().is_none());
         let along = if is_single { u8::MAX } else { column };
         let constant = |dim: Option<&Dim>| dim.and_then(Dim::as_const);
@@ -152,7 +151,7 @@ impl CompiledSegmentedReduce {
         })
     }
 
-    /// The rows of each of `entries` entries of the first dimension.
+    /// The rows of each entry of the first dimension, which has `entries` entries.
     fn rows(&self, env: &Env<'_>, entries: usize) -> Result<Rows, CpuError> {
         if let (Some(index), Some(rows)) = (&self.index, self.rows.dense()) {
             return Rows::by_index(&self.look_up(env, index, env.extent(rows, "the rows")?)?, entries);
@@ -207,7 +206,7 @@ impl CompiledSegmentedReduce {
         Ok(())
     }
 
-    /// Reduces elements that are computed row by row, in tiles of rows of neighbouring results.
+    /// Reduces [`Terms::Rows`], in tiles with rows of consecutive results.
     fn combine_rows(
         &self,
         worker: &mut Worker<'_>,
@@ -216,7 +215,7 @@ impl CompiledSegmentedReduce {
         (results, rows): (&Results, &Rows),
     ) {
         let size = (GROUP / columns.len().max(1)).clamp(1, ROWS);
-        // The position of each row of a tile among the results of the block.
+        // For each row of a tile, the index of its result within the block.
         let (mut owners, mut filled) = ([0; ROWS], 0);
         for (place, result) in own.clone().enumerate() {
             let entry = result / results.inner;
@@ -281,7 +280,7 @@ impl Scheduled for CompiledSegmentedReduce {
 }
 
 impl Worker<'_> {
-    /// Reduces the rows of a tile, each into the totals of its result, counted from result `first` on.
+    /// Reduces the rows of a tile into the totals of their results. `owners` are indices of results relative to `first`.
     fn combine(&mut self, first: usize, owners: &[usize], columns: &Range<usize>, results: &Results) {
         let Self { sums, by_row, coords, totals, .. } = self;
         if owners.is_empty() {
@@ -296,7 +295,7 @@ impl Worker<'_> {
         combine(by_row, inputs, (columns.start, columns.len()), &mut sums.collect::<Vec<_>>());
     }
 
-    /// Reduces elements that are computed as one line for each result.
+    /// Reduces [`Terms::Joined`].
     fn combine_joined(&mut self, own: Range<usize>, columns: &Range<usize>, results: &Results) -> Result<(), CpuError> {
         let Self { sums, coords, lines, totals, .. } = self;
         for ((op, terms), totals) in sums.iter_mut().zip(totals) {
@@ -318,7 +317,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Writes functions of the totals of some columns of some results.
+    /// Runs the epilogue for a block of results and columns.
     fn write(&mut self, targets: &mut [Target<'_>], results: &Results, own: Range<usize>, columns: Range<usize>) {
         let Self { writer, coords, totals, .. } = self;
         if results.is_single {
@@ -343,7 +342,7 @@ impl Worker<'_> {
     }
 }
 
-/// Reduces `width` floats of each given row, from column `first` on, by results of the program.
+/// Reduces `width` floats of each row of `inputs`, from column `first` on, for each pair of a root and its owners.
 fn combine(
     machine: &mut Vm<'_>,
     inputs: RowInputs<'_>,
@@ -375,7 +374,7 @@ fn combine(
 }
 
 impl Rows {
-    /// The rows of every entry according to an index, ascending. Rows of no entry are omitted.
+    /// Groups rows by their `index`, in ascending order. Rows with an index out of range are omitted.
     fn by_index(index: &[i32], entries: usize) -> Result<Self, CpuError> {
         let entry = |index: i32| usize::try_from(index).ok().filter(|&entry| entry < entries);
         let mut starts = zeros(entries + 1)?;

@@ -1,4 +1,4 @@
-//! Matmuls of small matrices, with many batch entries at once.
+//! Batched matmuls of small matrices, several batch entries at once.
 
 use super::arch::{Arch, mul_add};
 use super::coords::Coords;
@@ -20,11 +20,11 @@ use rewire_graph::{Dim, Scalar};
 use rewire_graph_rewrite::plan::{Extent, Output};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Elements of an operand, and of results, that are computed at once.
+/// Maximum number of elements of an operand or of results computed at once.
 const GROUP: usize = 1 << 14;
-/// Rows of results are padded to multiples of this.
+/// Rows of results are padded to a multiple of this.
 const PITCH: usize = 16;
-/// Rows whose accumulators are in registers at once.
+/// Rows of the register tile.
 const TILE: usize = 4;
 
 /// A batched matmul of small matrices with constant extents.
@@ -38,7 +38,7 @@ pub(super) struct CompiledSmallProduct {
     along: Along,
 }
 
-/// The axis of results whose neighbours are adjacent in memory.
+/// The contiguous axis of the results.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Along {
     Columns,
@@ -62,7 +62,7 @@ struct Worker<'a> {
     coords: Coords,
     left: Vec<f32>,
     right: Vec<f32>,
-    /// The right operand of an entry, row by row, each [`Shape::pitch`] long.
+    /// The right operand of an entry, row-major with row stride [`Shape::pitch`].
     padded: Vec<f32>,
     sums: Vec<f32>,
     by_entry: Vec<f32>,
@@ -73,7 +73,7 @@ impl Shape {
         self.columns.next_multiple_of(PITCH)
     }
 
-    /// Entries that are computed together.
+    /// Number of batch entries computed at once.
     fn entries(self) -> usize {
         let most = [self.rows * self.depth, self.depth * self.columns, self.rows * self.pitch()];
         (GROUP / most.into_iter().max().unwrap_or(0).max(1)).clamp(1, ROWS)
@@ -127,7 +127,7 @@ impl CompiledSmallProduct {
         Ok(Some(Self { batch: kernel.batch.clone(), shape, a, b, stores, along }))
     }
 
-    /// The products of entries from `first` on.
+    /// Computes the products of a group of entries, from `first` on.
     fn group(
         &self,
         worker: &mut Worker<'_>,
@@ -168,7 +168,7 @@ impl CompiledSmallProduct {
     ) {
         let Worker { writer, coords, sums, .. } = worker;
         let (rows, stride) = (self.shape.rows, self.shape.pitch());
-        // If results are computed transposed, their row coordinate is the column coordinate here.
+        // With transposed results, the row and column coordinates are swapped.
         let before = if self.along == Along::Rows { &[1][..] } else { &[] };
         let extents: Vec<usize> = batch.iter().chain(before).copied().chain([rows]).collect();
         for start in (0..count * rows).step_by(ROWS) {
@@ -181,7 +181,7 @@ impl CompiledSmallProduct {
         }
     }
 
-    /// Writes the results of all given entries, position by position.
+    /// Writes results by position, each for all entries of the group.
     fn write_entries(
         &self,
         worker: &mut Worker<'_>,
@@ -238,7 +238,7 @@ impl Scheduled for CompiledSmallProduct {
     }
 }
 
-/// Copies a matrix with `columns` columns to rows that are `pitch` long.
+/// Copies a matrix with `columns` columns to rows of length `pitch`.
 fn pad(padded: &mut [f32], pitch: usize, matrix: &[f32], (columns, by_column): (usize, bool)) {
     let depth = matrix.len() / columns.max(1);
     for (k, line) in padded.chunks_exact_mut(pitch).enumerate() {
@@ -250,11 +250,11 @@ fn pad(padded: &mut [f32], pitch: usize, matrix: &[f32], (columns, by_column): (
     }
 }
 
-/// `sums = a b`, each sum in order of its terms.
+/// `sums = a b`, with terms added in order.
 struct Multiply<'a> {
     sums: &'a mut [f32],
     a: &'a [f32],
-    /// Distance between rows of `a`, and between its columns, in elements.
+    /// Row and column strides of `a`, in elements.
     strides: (usize, usize),
     b: &'a [f32],
     pitch: usize,

@@ -1,4 +1,4 @@
-//! The softmax of rows of scores that arrive in spans.
+//! Online softmax: rows of scores arrive in spans.
 
 use super::arch::Arch;
 use super::masks::{KeyTile, MaskMachine};
@@ -11,7 +11,7 @@ use std::ops::Range;
 pub(super) struct Softmax {
     largest: f32,
     sum: f32,
-    /// True if a key was included.
+    /// True if the row has a visible key.
     counts: bool,
 }
 
@@ -19,14 +19,14 @@ impl Softmax {
     pub(super) const NO_KEYS: Self = Self { largest: f32::MIN, sum: 0.0, counts: false };
 }
 
-/// Scores that are reduced together; the order of a row's sum depends neither on the processor nor on other rows.
+/// Number of partial sums per row. It fixes the order of addition, independently of the processor and of other rows.
 const LANES: usize = 16;
 
-/// A block of scores whose rows are `stride` apart, of the keys of a span.
+/// A block of scores for the keys of a span. Rows are `stride` apart.
 pub(super) struct Scores<'a> {
     pub values: &'a mut [f32],
     pub stride: usize,
-    /// The span's keys in each row.
+    /// The positions of the span's keys in each row.
     pub keys: Range<usize>,
     pub masks: &'a MaskMachine<'a>,
     pub span: &'a [KeyTile],
@@ -38,13 +38,12 @@ pub(super) struct Sums<'a> {
     pub stride: usize,
 }
 
-/// Replaces scores by weights relative to the running maximum of their row, and rescales the sums to which they will be
-/// added.
+/// Replaces scores by weights relative to the running maximum of their row, and rescales the weighted sums so far.
 pub(super) fn weigh(rows: &mut [Softmax], scores: Scores<'_>, sums: Sums<'_>) {
     Arch::chosen().dispatch(Weigh { rows, scores, sums });
 }
 
-/// Divides weighted sums by the sum of weights, in rows for which a key was included.
+/// Divides weighted sums by the sum of weights, in rows with a visible key.
 pub(super) fn finish(rows: &[Softmax], sums: Sums<'_>) {
     Arch::chosen().dispatch(|| {
         for (row, line) in rows.iter().zip(sums.values.chunks_exact_mut(sums.stride)).filter(|(row, _)| row.counts) {
@@ -94,7 +93,7 @@ impl Weigh<'_> {
     }
 }
 
-/// The largest of a row's scores and `before`, without NaN.
+/// The maximum of a row's scores and `before`. NaN is ignored.
 #[inline(always)]
 fn largest<S: Simd, const N: usize>(simd: S, line: &[f32], before: f32) -> f32 {
     let mut most = [simd.splat_f32s(before); N];
@@ -107,7 +106,7 @@ fn largest<S: Simd, const N: usize>(simd: S, line: &[f32], before: f32) -> f32 {
     folded::<S, N>(most, |a, b| if b > a { b } else { a })
 }
 
-/// Replaces a row of scores by their weights; returns the sum.
+/// Replaces a row of scores by weights, and returns their sum.
 #[inline(always)]
 fn weights<S: Simd, const N: usize>(simd: S, line: &mut [f32], largest: f32) -> f32 {
     let mut totals = [simd.splat_f32s(0.0); N];
@@ -123,7 +122,7 @@ fn weights<S: Simd, const N: usize>(simd: S, line: &mut [f32], largest: f32) -> 
     folded::<S, N>(totals, |a, b| a + b)
 }
 
-/// The last scores of a row, and the scores of excluded keys.
+/// The remaining scores of a row, padded with the score of hidden keys.
 #[inline(always)]
 fn padded(rest: &[f32]) -> [f32; LANES] {
     let mut block = [f32::MIN; LANES];
@@ -131,7 +130,7 @@ fn padded(rest: &[f32]) -> [f32; LANES] {
     block
 }
 
-/// The reduction of all lanes.
+/// Reduces all lanes to one value.
 #[inline(always)]
 fn folded<S: Simd, const N: usize>(vectors: [S::f32s; N], combine: impl Fn(f32, f32) -> f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -146,7 +145,7 @@ fn folded<S: Simd, const N: usize>(vectors: [S::f32s; N], combine: impl Fn(f32, 
     lanes[0]
 }
 
-/// Weights if no score is above the lowest float, which is also the score of excluded keys.
+/// Computes weights if no score is above `f32::MIN`, which is also the score of hidden keys.
 fn weigh_lowest(row: &mut Softmax, line: &mut [f32], kept: impl Iterator<Item = bool>) {
     for (x, kept) in line.iter_mut().zip(kept) {
         *x = match *x {
@@ -159,7 +158,7 @@ fn weigh_lowest(row: &mut Softmax, line: &mut [f32], kept: impl Iterator<Item = 
     }
 }
 
-/// The weight of a score relative to the largest one.
+/// The weight of scores relative to the maximum.
 #[inline(always)]
 fn weight<S: Simd>(simd: S, score: S::f32s, largest: f32) -> S::f32s {
     let masked = simd.equal_f32s(score, simd.splat_f32s(f32::MIN));

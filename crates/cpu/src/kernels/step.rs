@@ -1,19 +1,19 @@
-//! Chains of float functions, and the grouping of their steps to passes.
+//! Steps of chains of float functions, grouped into passes.
 
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::convert::Infallible;
 
-/// A function of the previous step's float. `A` identifies other floats.
+/// A function of the previous step's value `x`. `A` identifies other operands.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ChainStep<A> {
     Unary(UnaryOp),
-    /// With itself.
+    /// `op(x, x)`
     Both(BinaryOp),
-    /// With the right operand.
+    /// `op(x, other)`
     Left(BinaryOp, A),
-    /// With the left operand.
+    /// `op(other, x)`
     Right(BinaryOp, A),
-    /// The float if a comparison of two others has this result, otherwise a third.
+    /// `x` if the comparison of `a` and `b` equals `side`, else `other`.
     Choose {
         comparison: BinaryOp,
         a: A,
@@ -24,13 +24,13 @@ pub(super) enum ChainStep<A> {
 }
 
 impl<A: Copy> ChainStep<A> {
-    /// The same function of other operands.
+    /// Replaces the operands.
     pub(super) fn map<B>(self, mut to: impl FnMut(A) -> B) -> ChainStep<B> {
         let Ok(step) = self.try_map(|a| Ok::<B, Infallible>(to(a)));
         step
     }
 
-    /// [`ChainStep::map`] with a function that may fail.
+    /// [`ChainStep::map`] with a fallible function.
     pub(super) fn try_map<B, E>(self, mut to: impl FnMut(A) -> Result<B, E>) -> Result<ChainStep<B>, E> {
         Ok(match self {
             Self::Unary(op) => ChainStep::Unary(op),
@@ -44,27 +44,27 @@ impl<A: Copy> ChainStep<A> {
     }
 }
 
-/// A sum, difference or product with a float that is constant in a row.
+/// A sum, difference or product with an operand that is constant in a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Linear {
     Plus,
     Minus,
-    /// The other float minus this one.
+    /// The operand minus the value.
     From,
     Times,
 }
 
-/// Number of floats that are constant in a row, in one pass.
+/// Maximum number of row-constant operands in one pass.
 pub(super) const CONSTANTS: usize = 3;
 
-/// An operation on a block of floats. Operands are numbers.
+/// An operation on a block of floats. Operands are identified by number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pass {
     Affine(Affine),
     ChainStep(ChainStep<u16>),
 }
 
-/// In this order: linear functions with floats that are constant in a row, a product, and a sum or difference.
+/// Linear functions with row-constant operands, then a product, then a sum or difference.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Affine {
     pub constants: [Option<(Linear, u16)>; CONSTANTS],
@@ -72,7 +72,7 @@ pub(super) struct Affine {
     pub plus: Option<(f32, u16)>,
 }
 
-/// Groups all steps, in order, to passes. `is_constant` returns whether an operand is constant in a row.
+/// Groups all steps, in order, into passes. `is_constant` is true for an operand that is constant in a row.
 pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
     let mut passes: Vec<Pass> = vec![];
     for &step in steps {
@@ -90,7 +90,7 @@ pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool
 }
 
 impl Pass {
-    /// True if this holds for all operands.
+    /// True if `holds` is true for all operands.
     #[inline(always)]
     pub(super) fn all(self, holds: impl Fn(u16) -> bool) -> bool {
         match self {
@@ -106,7 +106,7 @@ impl Pass {
 }
 
 impl Affine {
-    /// True if its constants are at most two terms followed by at most one factor.
+    /// True if the constants are at most two terms, followed by at most one factor.
     pub(super) fn is_shift(&self) -> bool {
         use Linear::{Minus, Plus, Times};
         matches!(
@@ -117,12 +117,12 @@ impl Affine {
         )
     }
 
-    /// True if it consists only of constants for which [`Affine::is_shift`] holds.
+    /// True if [`Affine::is_shift`] holds, and there are no other operands.
     pub(super) fn is_only_shift(&self) -> bool {
         self.is_shift() && self.times.is_none() && self.plus.is_none()
     }
 
-    /// Adds a step, if possible.
+    /// Adds a step; false if the pass cannot include it.
     fn join(&mut self, step: ChainStep<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
         let Self { constants, times, plus } = self;
         let (linear, other) = match step {

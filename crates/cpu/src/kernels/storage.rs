@@ -1,4 +1,4 @@
-//! Loads and stores of elements by storage type.
+//! Loads and stores of elements, for each storage type.
 
 use super::arch::Arch;
 use super::f16;
@@ -18,7 +18,7 @@ pub(super) enum Elements<'a> {
     Bool(&'a [u32]),
 }
 
-/// Elements of a tensor that one task writes.
+/// Elements of a tensor for exclusive writes by one task.
 #[derive(Debug)]
 pub(super) enum ElementsMut<'a> {
     F32(&'a mut [f32]),
@@ -27,7 +27,7 @@ pub(super) enum ElementsMut<'a> {
     I32(&'a mut [i32]),
 }
 
-/// Elements of a tensor that several tasks write.
+/// Elements of a tensor for atomic writes by several tasks.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum SharedElements<'a> {
     F32(&'a [AtomicU32]),
@@ -36,7 +36,7 @@ pub(super) enum SharedElements<'a> {
     I32(&'a [AtomicU32]),
 }
 
-/// Neighbouring values of a kernel, in the arithmetic type of their expression.
+/// Contiguous results of a kernel, in the arithmetic type of their expression.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Values<'a> {
     F32(&'a [f32]),
@@ -45,7 +45,7 @@ pub(super) enum Values<'a> {
 }
 
 impl<'a> Values<'a> {
-    /// Rows of `width` values.
+    /// Splits the values into rows of `width`.
     pub(super) fn rows(self, width: usize) -> Box<dyn Iterator<Item = Self> + 'a> {
         let width = width.max(1);
         match self {
@@ -56,7 +56,7 @@ impl<'a> Values<'a> {
     }
 }
 
-/// Floats of 16 bits: conversions of slices of equal lengths.
+/// A 16-bit float format: conversions between slices of equal lengths.
 #[derive(Debug)]
 pub(super) struct HalfFormat {
     widen: fn(&[u16], &mut [f32]),
@@ -75,7 +75,7 @@ static BF16: HalfFormat = HalfFormat {
     },
 };
 
-/// The upper half of a float, to the nearest, ties to even.
+/// The high 16 bits of a float (bf16), rounded to nearest, ties to even.
 #[inline(always)]
 fn upper_half(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -83,11 +83,11 @@ fn upper_half(value: f32) -> u16 {
     ((if value.is_nan() { bits | 0x40_0000 } else { rounded }) >> 16) as u16
 }
 
-/// Elements that are converted at once.
+/// Elements converted per block.
 const BLOCK: usize = 64;
 
 impl<'a> Elements<'a> {
-    /// The first `count` elements of memory with rows of `pitch` elements.
+    /// The first `count` elements of memory, with a row stride of `pitch` elements.
     pub(super) fn new(dtype: DType, memory: &'a [u8], count: usize, pitch: usize) -> Self {
         fn first<T: AnyBitPattern>(memory: &[u8], count: usize) -> &[T] {
             try_cast_slice(memory).ok().and_then(|all: &[T]| all.get(..count)).unwrap_or(&[])
@@ -103,7 +103,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies neighbouring floats from `start` on.
+    /// Copies contiguous floats from `start` on.
     pub(super) fn floats(self, start: usize, out: &mut [f32]) {
         match self {
             Self::F32(e) => copy_each(e, start, out, |e| e),
@@ -117,7 +117,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies neighbouring integers or bools from `start` on.
+    /// Copies contiguous integers or bools from `start` on.
     pub(super) fn ints(self, start: usize, out: &mut [i32]) {
         match self {
             Self::I32(e) => copy_each(e, start, out, |e| e),
@@ -127,7 +127,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies neighbouring integers of 64 bits from `start` on.
+    /// Copies contiguous 64-bit integers from `start` on.
     pub(super) fn longs(self, start: usize, out: &mut [i64]) {
         match self {
             Self::I64(e) => copy_each(e, start, out, |e| e),
@@ -136,7 +136,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies the floats at these offsets, zero for those out of range.
+    /// Copies the floats at offsets `at`. Elements out of range are zero.
     pub(super) fn gather_floats(self, at: &[usize], out: &mut [f32]) {
         match self {
             Self::F32(e) => gather_each(e, at, out, |e| e),
@@ -152,7 +152,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies the integers or bools at these offsets, zero for those out of range.
+    /// Copies the integers or bools at offsets `at`. Elements out of range are zero.
     pub(super) fn gather_ints(self, at: &[usize], out: &mut [i32]) {
         match self {
             Self::I32(e) => gather_each(e, at, out, |e| e),
@@ -162,7 +162,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Copies the integers of 64 bits at these offsets, zero for those out of range.
+    /// Copies the 64-bit integers at offsets `at`. Elements out of range are zero.
     pub(super) fn gather_longs(self, at: &[usize], out: &mut [i64]) {
         match self {
             Self::I64(e) => gather_each(e, at, out, |e| e),
@@ -171,7 +171,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// The number at an offset.
+    /// The element at an offset as f64.
     pub(super) fn number(self, at: usize) -> Option<f64> {
         match self {
             Self::I64(e) => e.get(at).map(|&e| e as f64),
@@ -187,7 +187,7 @@ impl<'a> Elements<'a> {
 }
 
 impl<'a> ElementsMut<'a> {
-    /// The first `count` elements of memory that is aligned for all types, with a type that kernels can write.
+    /// The first `count` elements of memory. `None` if the memory is not aligned, or kernels cannot write the type.
     pub(super) fn new(dtype: DType, memory: &'a mut [u8], count: usize) -> Option<Self> {
         Some(match dtype {
             DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
@@ -199,7 +199,7 @@ impl<'a> ElementsMut<'a> {
         })
     }
 
-    /// Cuts the elements into pieces of `size`, the last one shorter.
+    /// Splits the elements into chunks of `size`; the last one may be shorter.
     pub(super) fn pieces(self, size: usize) -> Vec<Self> {
         match self {
             Self::F32(e) => e.chunks_mut(size).map(Self::F32).collect(),
@@ -209,7 +209,7 @@ impl<'a> ElementsMut<'a> {
         }
     }
 
-    /// Allows several tasks to write the elements.
+    /// Makes the elements writable by several tasks.
     pub(super) fn share(self) -> SharedElements<'a> {
         match self {
             Self::F32(e) => SharedElements::F32(atomic_u32(cast_slice_mut(e))),
@@ -219,7 +219,7 @@ impl<'a> ElementsMut<'a> {
         }
     }
 
-    /// Stores neighbouring elements from `offset` on.
+    /// Stores contiguous elements from `offset` on.
     pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
         match (self, values) {
             (Self::F32(e), Values::F32(v)) => copy(e, offset, v),
@@ -236,7 +236,7 @@ impl<'a> ElementsMut<'a> {
 }
 
 impl SharedElements<'_> {
-    /// Stores neighbouring elements from `offset` on.
+    /// Stores contiguous elements from `offset` on.
     pub(super) fn store(self, offset: usize, values: Values<'_>) {
         match (self, values) {
             (Self::F32(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(v.to_bits(), RELAXED)),
@@ -285,7 +285,7 @@ macro_rules! atomic_view {
             let (start, len) = (elements.as_mut_ptr().cast::<$atomic>(), elements.len());
             assert!(start.is_aligned());
             // SAFETY: an atomic has the size and bit validity of its integer, the alignment was checked, and the
-            // exclusive borrow is given up for the lifetime of the result, so all access in it is atomic.
+            // exclusive borrow ends for the lifetime of the result, so all access during it is atomic.
             unsafe { std::slice::from_raw_parts(start, len) }
         }
     };

@@ -23,20 +23,20 @@ use std::sync::Arc;
 pub(super) use deal::{Blocks, SharedOutputs, deal};
 use divide::divide;
 
-/// The destination of an output's elements.
+/// How points of the loop map to elements of an output.
 #[derive(Clone, Debug)]
 enum StorePattern {
     /// Point `x` of a loop row is element `x + shift` of the same row of the output.
     Identity {
-        /// Columns to move by.
+        /// The column offset.
         shift: i64,
         rows: Rows,
     },
-    /// Neighbouring points write neighbouring elements.
+    /// Adjacent points write adjacent elements.
     Run {
-        /// Number of dimensions before those that a row spans.
+        /// Number of dimensions before the ones that a row spans.
         outer: usize,
-        /// Factors of the roots whose linear combination, with a constant, is the first element within a row.
+        /// Factors of roots. Their linear combination plus `constant` is the first element within a row.
         multiples: Vec<i32>,
         /// The constant.
         constant: i32,
@@ -48,23 +48,23 @@ enum StorePattern {
 /// The rows of an output.
 #[derive(Clone, Copy, Debug)]
 enum Rows {
-    /// Rows span all dimensions after this many.
+    /// Rows span all dimensions from this one on.
     After(usize),
-    /// Rows of this many elements within the only dimension.
+    /// Rows of this many elements within the single dimension.
     Of(usize),
 }
 
 /// An output compiled along an axis.
 #[derive(Clone, Debug)]
 pub(super) struct Store {
-    /// Position of the tensor.
+    /// Index of the tensor among the outputs.
     target: usize,
     pattern: StorePattern,
-    /// Position of the value among the program's roots; the indices follow.
+    /// Index of the value among the program's roots. The roots of its indices follow.
     root: usize,
 }
 
-/// Outputs with the same columns, and the program of their values and indices.
+/// Outputs with the same columns, and the program for their values and indices.
 #[derive(Clone, Debug)]
 struct Group {
     program: Program,
@@ -76,7 +76,7 @@ struct Group {
 #[derive(Clone, Debug)]
 pub(super) struct Stores(Vec<Group>);
 
-/// The machines of outputs.
+/// Outputs, bound to a run on one thread.
 pub(super) struct Writer<'a>(Vec<(&'a Group, Vm<'a>)>);
 
 /// The destination of an output in a run.
@@ -85,12 +85,12 @@ pub(super) struct Target<'a> {
     pub sink: Sink<'a>,
     pub shape: Arc<[usize]>,
     pub strides: Arc<[usize]>,
-    /// Non-temporal stores of floats.
+    /// Non-temporal stores for large outputs of floats.
     stream: Option<Stream<'a>>,
 }
 
 impl Target<'_> {
-    /// Distance between rows, and elements of a row.
+    /// Row stride, and number of elements per row.
     fn span(&self, rows: Rows) -> (usize, usize) {
         match rows {
             Rows::Of(width) => (width, width),
@@ -101,7 +101,7 @@ impl Target<'_> {
         }
     }
 
-    /// Stores neighbouring elements from `offset` on.
+    /// Stores contiguous elements from `offset` on.
     fn store(&mut self, offset: usize, values: Values<'_>) {
         if let Values::F32(values) = values
             && let Some(stream) = &self.stream
@@ -114,8 +114,8 @@ impl Target<'_> {
 }
 
 impl Stores {
-    /// Compiles outputs written along coordinate `axis`, the last of the loop. `rows` are the loop's dimensions before
-    /// it, if they are the first coordinates and rows can be distributed to tasks.
+    /// Compiles outputs written along coordinate `axis`, the last of the loop. `rows` are the preceding dimensions, if they
+    /// are the leading coordinates and rows can be divided among tasks.
     pub(super) fn compile(
         body: &Body,
         outputs: &[Output],
@@ -151,7 +151,7 @@ impl Stores {
         self.0.iter().flat_map(|group| &group.stores)
     }
 
-    /// The machines for one run on one thread.
+    /// Binds the outputs to a run on one thread.
     pub(super) fn writer<'a>(&'a self, env: &'a Env<'a>) -> Result<Writer<'a>, CpuError> {
         let machines = self.0.iter().map(|group| Ok((group, Vm::new(&group.program, env)?)));
         Ok(Writer(machines.collect::<Result<_, CpuError>>()?))
@@ -159,7 +159,7 @@ impl Stores {
 }
 
 impl Writer<'_> {
-    /// Writes columns `columns` of the given rows, which are rows `first..` of the loop, to the outputs.
+    /// Writes a range of columns of the rows of `inputs` to the outputs. `first` is their first row in the loop.
     pub(super) fn rows(
         &mut self,
         targets: &mut [Target<'_>],
@@ -201,7 +201,7 @@ impl Writer<'_> {
 }
 
 impl Group {
-    /// Computes the output, if there is only one, as a large tile.
+    /// Computes a single output as one large tile; false if this is not possible.
     fn compute(
         &self,
         machine: &mut Vm<'_>,
@@ -239,8 +239,8 @@ fn pattern(dag: &Dag, output: &Output, axis: u8, rows: Option<&[Dim]>, roots: &m
     }
 }
 
-/// Elements of a row if the only dimension of an output holds the loop's rows consecutively, with row starts at
-/// `start`.
+/// Elements per row of an output with a single dimension that has the loop's rows consecutively. `None` for other
+/// outputs. `start` is the index of a row's first element.
 fn flat_rows(dag: &Dag, start: &Affine<ExprId>, rows: Option<&[Dim]>) -> Option<usize> {
     let mut terms = start.terms();
     let (Some((row, width)), None, [_]) = (terms.next(), terms.next(), rows?) else { return None };
@@ -249,8 +249,8 @@ fn flat_rows(dag: &Dag, start: &Affine<ExprId>, rows: Option<&[Dim]>) -> Option<
 }
 
 impl Store {
-    /// Distance between the elements of neighbouring loop rows, or of neighbouring points if a row is divided, if
-    /// blocks write separate parts.
+    /// Stride between adjacent loop rows, or between adjacent points if a row is divided. `None` if blocks do not write
+    /// separate slices.
     fn pitch(&self, strides: &[usize], blocks: Blocks) -> Option<usize> {
         match self.pattern {
             StorePattern::Identity { shift, .. } if blocks.across => (shift == 0).then_some(1),
@@ -260,7 +260,7 @@ impl Store {
         }
     }
 
-    /// Computes a tile directly in the memory of its output, if possible.
+    /// Computes a tile directly in the memory of its output; false if this is not possible.
     fn compute(
         &self,
         machine: &mut Vm<'_>,
@@ -280,7 +280,7 @@ impl Store {
         count <= out_len && machine.compute(inputs, (column, points), self.root, to)
     }
 
-    /// Writes the last tile of `machine`, which begins at this row and column of the loop.
+    /// Writes the last tile of `machine`. `at` is the tile's first row and column in the loop.
     fn write(&self, machine: &Vm<'_>, target: &mut Target<'_>, inputs: RowInputs<'_>, at: (usize, usize)) {
         let grid = machine.grid();
         match machine.kind(self.root) {
@@ -326,14 +326,14 @@ impl Store {
         }
     }
 
-    /// The destination of a tile whose rows are consecutive in memory.
+    /// The offset of a tile whose rows are consecutive in memory; `None` for other tiles.
     fn joined_offset(&self, target: &Target<'_>, grid: Grid, (row, column): (usize, usize)) -> Option<usize> {
         let StorePattern::Identity { shift, rows } = self.pattern else { return None };
         let (pitch, width) = target.span(rows);
         (shift == 0 && column == 0 && grid.points == width && pitch == width).then_some(row * pitch)
     }
 
-    /// The destination of a tile's first row and the distance between rows, if indices change evenly and are in range.
+    /// The offset of a tile's first row, and the row stride. `None` if rows are not evenly spaced or are out of range.
     fn spaced(&self, machine: &Vm<'_>, target: &Target<'_>, grid: Grid, column: usize) -> Option<(usize, usize)> {
         let StorePattern::Run { outer, multiples, constant } = &self.pattern else { return None };
         let index = |position: usize| machine.ints(self.root + 1 + position).progression(grid.rows);
@@ -348,7 +348,7 @@ impl Store {
         place.offsets()
     }
 
-    /// The destinations of a tile's rows, at least [`OUTSIDE`] for those out of range.
+    /// The offsets of a tile's rows. Rows out of range have at least [`OUTSIDE`].
     fn offsets(
         &self,
         machine: &Vm<'_>,
@@ -409,7 +409,7 @@ impl Store {
     }
 }
 
-/// Checks the tensors given for outputs against their declarations.
+/// Checks output tensors against their declarations.
 pub(super) fn check(declared: &[Written<'_>], outputs: &[&mut Memory], env: &Env<'_>) -> Result<(), CpuError> {
     let expected = declared.iter().map(|output| usize::from(output.target) + 1).max().unwrap_or(0);
     if expected != outputs.len() {

@@ -3,21 +3,21 @@
 use pulp::Simd;
 use std::marker::PhantomData;
 
-/// Size in bytes from which a result would not stay in a cache until it is read.
+/// Size in bytes from which a result is evicted from caches before it is read.
 const LARGE: usize = 1 << 24;
 
-/// Non-temporal stores to memory that is borrowed for `'a`. The processor does not order such stores with other
-/// accesses: the memory may only be read after this is dropped, by the thread that stored.
+/// Non-temporal stores to memory that is borrowed for `'a`. The processor does not order them with other accesses, so the
+/// thread that stored must drop this before the memory is read.
 #[derive(Debug)]
 pub(super) struct Stream<'a>(PhantomData<&'a mut [f32]>);
 
 impl Stream<'_> {
-    /// For a result of this many bytes, if it is large.
+    /// `None` for results below [`LARGE`] bytes.
     pub(super) fn of(bytes: usize) -> Option<Self> {
         (bytes >= LARGE).then_some(Self(PhantomData))
     }
 
-    /// Copies floats. If the processor supports it, lines are not read before they are written.
+    /// Copies floats. If the processor supports it, cache lines are not read before they are written.
     pub(super) fn copy(&self, out: &mut [f32], values: &[f32]) {
         let head = out.as_ptr().align_offset(16).min(out.len()).min(values.len());
         let ((start, out), (first, values)) = (out.split_at_mut(head), values.split_at(head));
@@ -58,7 +58,7 @@ impl<S: Simd> Vectors<'_, S> {
             use std::arch::x86_64::{_mm_stream_ps, _mm256_stream_ps, _mm512_stream_ps};
             let out: *mut f32 = bytemuck::cast_slice_mut(std::slice::from_mut(out)).as_mut_ptr();
             if out.addr().is_multiple_of(size_of::<S::f32s>()) {
-                // SAFETY: `out` is a vector with as many floats as the instruction stores, aligned to its size, and
+                // SAFETY: `out` is a vector of the size that the instruction stores, aligned to its size, and
                 // pulp creates an `S` with that many lanes only if the processor has the instruction. `copy_part` has
                 // the fences.
                 unsafe {
@@ -81,7 +81,7 @@ pub(super) fn prefetch(values: &[f32], ahead: usize) {
     #[cfg(target_arch = "x86_64")]
     for line in values.chunks(16) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-        // SAFETY: it reads nothing that the program sees, from wherever, and SSE is part of x86-64.
+        // SAFETY: a prefetch has no visible effect for any address, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(ahead).cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -98,15 +98,15 @@ impl Drop for Stream<'_> {
     }
 }
 
-/// `out` is aligned to its size.
+/// `out` must be aligned to its size.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn copy_part(out: &mut [f32; 4], from: &[f32; 4]) {
     use std::arch::x86_64::{_mm_loadu_ps, _mm_stream_ps};
-    // SAFETY: both are arrays of four floats, `Stream::copy` aligns `out` to 16 bytes, and SSE is part of x86-64. A fence
-    // must come between these stores and other accesses of the memory, on this thread: dropping the `Stream` is one, and
-    // the memory is borrowed until then. Kernels drop their streams in the task that stored, and threads of other tasks
-    // read results after the tasks are joined.
+    // SAFETY: both are arrays of four floats, `Stream::copy` aligns `out` to 16 bytes, and SSE is part of x86-64. These
+    // stores need a fence on this thread before other accesses of the memory: dropping the `Stream` is one, and the memory
+    // is borrowed until then. Kernels drop their streams in the task that stored, and other tasks' threads read results
+    // after the tasks are joined.
     unsafe { _mm_stream_ps(out.as_mut_ptr(), _mm_loadu_ps(from.as_ptr())) }
 }
 

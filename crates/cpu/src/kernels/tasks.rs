@@ -5,8 +5,8 @@ use super::store::{Blocks, Store, Target, deal};
 use crate::parallel::{Member, threads, with_helpers};
 use std::sync::{Mutex, OnceLock};
 
-/// Runs tasks on this thread and on helpers, up to the number of threads of the caller's pool. Tasks start in order,
-/// with one `state` per thread. After an error no more tasks start.
+/// Runs tasks on this thread and on helpers, up to the number of threads in the caller's pool. Tasks start in order. Each
+/// thread has one `state`. After an error no further task starts.
 pub fn for_each<T: Send, S>(
     tasks: Vec<T>,
     state: impl Fn() -> Result<S, CpuError> + Sync,
@@ -26,7 +26,7 @@ pub fn for_each<T: Send, S>(
                 None => headroom().and_then(|()| run(own.insert(state()?), task)),
             };
             if let Err(error) = result {
-                // One of several errors is enough.
+                // Only the first error is returned.
                 drop(failure.set(error));
             }
         }
@@ -35,7 +35,7 @@ pub fn for_each<T: Send, S>(
     failure.into_inner().map_or(Ok(()), Err)
 }
 
-/// Runs the blocks of a loop with [`for_each`], each with its number and the targets of its outputs.
+/// Runs the blocks of a loop with [`for_each`]. `run` gets the output targets and the number of a block.
 pub(super) fn for_each_block<'s, S>(
     stores: impl Iterator<Item = &'s Store> + Clone,
     outputs: &mut [&mut Memory],

@@ -1,11 +1,11 @@
-//! Reductions of a row's floats, always in the same order.
+//! Reductions of rows of floats, in a fixed order.
 
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
 use pulp::{Simd, WithSimd};
 use rewire_graph_rewrite::plan::ReduceOp;
 
-/// Partial results of a row; point `x` is reduced into partial `x % PARTIALS`, regardless of the row's neighbours.
+/// Partial results per row. Point `x` is reduced into partial `x % PARTIALS`, for any position of the row in a tile.
 const PARTIALS: usize = 64;
 
 /// Partial results of a row.
@@ -13,17 +13,17 @@ const PARTIALS: usize = 64;
 #[repr(align(64))]
 pub(super) struct Partials([f32; PARTIALS]);
 
-/// The reduction of the points of rows.
+/// Reduces each row of a tile to one value.
 #[derive(Debug)]
 pub(super) struct Totals<'s> {
     pub op: ReduceOp,
-    /// The partial results of a row that continues in the next tile.
+    /// The partial results of a row that spans several tiles.
     pub partials: &'s mut Partials,
-    /// By row of the tile.
+    /// One result per row of the tile.
     pub results: &'s mut [f32],
-    /// True if rows begin with the tile.
+    /// True if the tile has the first points of its rows.
     pub begins: bool,
-    /// True if rows end with the tile.
+    /// True if the tile has the last points of its rows.
     pub ends: bool,
 }
 
@@ -39,19 +39,19 @@ pub(super) fn neutral(op: ReduceOp) -> f32 {
     op.start()
 }
 
-/// Rows into which rows of values are reduced, one after another.
+/// Reduces rows of values, one after another, into rows of totals.
 #[derive(Debug)]
 pub(super) struct Owners<'s> {
     pub op: ReduceOp,
-    /// The rows of results, `pitch` apart.
+    /// The rows of totals, `pitch` apart.
     pub totals: &'s mut [f32],
     pub pitch: usize,
-    /// By row of values, the row of `totals`.
+    /// For each row of values, its row of `totals`.
     pub owners: &'s [usize],
 }
 
 impl Owners<'_> {
-    /// The rows of values from `row` on, and the results from `column` on.
+    /// The owners from row `row` of the values on, with totals from `column` on.
     pub(super) fn part(&mut self, row: usize, column: usize) -> Owners<'_> {
         Owners {
             op: self.op,
@@ -61,7 +61,7 @@ impl Owners<'_> {
         }
     }
 
-    /// Reduces the values of a block at `from`.
+    /// Reduces the values of `block`, which are at `from` in `value`.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
         match self.op {
@@ -89,7 +89,7 @@ impl Owners<'_> {
     }
 }
 
-/// Rows of values, `width` long and `stride` apart, with their results.
+/// Rows of values, of length `width` and `stride` apart, with their owners.
 pub(super) struct CombineRows<'a, 's> {
     pub values: &'a [f32],
     pub stride: usize,
@@ -131,8 +131,8 @@ fn combine_row(totals: &mut [f32], row: Row<'_, f32>, combine: impl Fn(f32, f32)
     }
 }
 
-/// Reduces the values of a row from point `first` on into earlier ones; the result does not depend on the start of a
-/// part.
+/// Reduces values of a row into the earlier result `before`. `first` is the point of the first value, which selects the
+/// partial that each value is reduced into.
 pub(super) fn combined(op: ReduceOp, before: f32, first: usize, values: &[f32]) -> f32 {
     let join = |combine: fn(f32, f32) -> f32| {
         let mut partials = [neutral(op); PARTIALS];
@@ -150,7 +150,7 @@ pub(super) fn combined(op: ReduceOp, before: f32, first: usize, values: &[f32]) 
 }
 
 impl Totals<'_> {
-    /// True if the rows of a block are summed from first to last point, vector by vector.
+    /// True if a block has whole rows to sum, vector by vector.
     #[inline(always)]
     pub(super) fn sums_whole_rows(&self, value: Lanes<'_, f32>, block: Block) -> bool {
         let is_whole = self.begins && self.ends && block.begins() && block.ends();
@@ -158,7 +158,7 @@ impl Totals<'_> {
         self.op == ReduceOp::Sum && is_whole && is_each
     }
 
-    /// Reduces the values of a block at `from`.
+    /// Reduces the values of `block`, which are at `from` in `value`.
     #[inline(always)]
     pub(super) fn add<S: Simd>(&mut self, simd: S, value: Lanes<'_, f32>, from: Block, block: Block) {
         let (op, begins, ends) = (self.op, self.begins && block.begins(), self.ends && block.ends());
@@ -242,7 +242,7 @@ fn accumulate(lanes: &mut [f32; PARTIALS], values: &[f32], combine: impl Fn(f32,
     }
 }
 
-/// The sum of a function of the values of a whole row, and of its squares.
+/// Sums of a function of a whole row's values: of the results, and of their squares.
 #[inline(always)]
 pub(super) fn sums<S: Simd>(
     simd: S,
@@ -266,7 +266,7 @@ pub(super) fn sums<S: Simd>(
     }
 }
 
-/// The sum of a function of the values of a whole row, with all partial sums in registers.
+/// The sum of a function of a whole row's values, with all partial sums in registers.
 #[inline(always)]
 fn sum<S: Simd>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
     match S::F32_LANES {
@@ -292,7 +292,7 @@ fn sum_blocks<S: Simd, const N: usize>(simd: S, values: &[f32], function: impl F
         *sum = simd.add_f32s(*sum, function(value));
     }
     if let (Some(sum), false) = (sums.get_mut(values.len()), last.is_empty()) {
-        // The function of the missing values may not be zero.
+        // The function of the padding may not be zero.
         let mut kept = [0.0; PARTIALS];
         let kept = &mut kept[..last.len()];
         simd.partial_store_f32s(kept, function(simd.partial_load_f32s(last)));

@@ -4,15 +4,15 @@ use super::error::CpuError;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// A panic in user code, during unwinding out of the kernel that called it.
+/// The payload of a panic in user code, while it unwinds the kernel.
 struct Panic {
     name: String,
     reason: String,
 }
 
-/// Calls a user-defined function or custom operator. A panic is resumed with its name, for [`caught`].
+/// Calls a user-defined function or custom operator. Adds its name to a panic, for [`caught`].
 pub(super) fn call<T>(name: &str, work: impl FnOnce() -> T) -> T {
-    // Borrowed data is dropped during unwinding, or belongs to the user.
+    // Unwind safe: unwinding drops the borrowed data, unless it belongs to the user.
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|payload| resume_unwind(Box::new(Panic { name: name.to_owned(), reason: text(&*payload) })))
 }

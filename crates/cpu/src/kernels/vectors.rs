@@ -1,4 +1,4 @@
-//! Implements the vectors of scalar functions with this processor's instructions.
+//! Implements the vector interface of scalar functions with the processor's instructions.
 
 use super::arch;
 use pulp::Simd;

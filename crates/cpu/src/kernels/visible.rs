@@ -1,4 +1,4 @@
-//! Blocks of the rows of samples and heads, and the other rows that a mask makes visible to them.
+//! Blocks of rows of samples and heads, and the keys that a mask makes visible to them.
 
 use super::error::CpuError;
 use super::memory::Memory;
@@ -11,14 +11,14 @@ use rewire_graph::{Arrange, Dim};
 use rewire_graph_rewrite::plan::Extent;
 use std::ops::Range;
 
-/// Rows of a block.
+/// Maximum number of rows per block.
 pub(super) const BLOCK: usize = 48;
-/// Smallest number of keys for which the mask is bounded at once.
+/// Minimum number of keys for which mask bounds are computed.
 pub(super) const KEYS: usize = 16;
-/// Smallest number of tasks per thread, if there are enough blocks.
+/// Minimum number of tasks per thread, if there are enough blocks.
 const TASKS: usize = 8;
 
-/// Rows of one sample and head, and the number of keys that they process.
+/// A block of rows of one sample and head, and the number of keys of the sample.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub sample: usize,
@@ -28,21 +28,21 @@ pub(super) struct Block {
     pub keys: usize,
 }
 
-/// The rows of samples and heads, each with the keys of its sample.
+/// Rows and keys of all samples and heads.
 #[derive(Clone, Debug)]
 pub(super) struct RowsAndKeys {
     /// Extents whose product is the number of samples.
     pub samples: Vec<Dim>,
     pub heads: usize,
-    /// Rows of a sample.
+    /// Rows per sample.
     pub rows: Extent,
-    /// Keys of a sample.
+    /// Keys per sample.
     pub keys: Extent,
 }
 
 impl RowsAndKeys {
-    /// Runs all blocks on all threads. A thread's state is created from the extents of samples and the targets of
-    /// outputs.
+    /// Runs all blocks on all threads. `state` creates the state of a thread from the extents of samples and the output
+    /// targets.
     pub(super) fn for_each_block<'o, S>(
         &self,
         env: &Env<'_>,
@@ -61,8 +61,8 @@ impl RowsAndKeys {
         )
     }
 
-    /// The blocks of samples and heads, those with the most keys first. If there are few samples and heads, the blocks
-    /// of each are distributed to several tasks.
+    /// Tasks of blocks, for samples with the most keys first. With few samples and heads, the blocks of each are divided
+    /// among several tasks.
     fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
         let heads = self.heads;
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
@@ -91,8 +91,8 @@ pub(super) struct VisibleTiles<'a> {
 }
 
 impl VisibleTiles<'_> {
-    /// Ranges of keys that are visible to some row, and whether some pair of a range is masked; neighbours of the same
-    /// kind are joined. `coords` bound the block.
+    /// Ranges of keys that are visible to some row, each with true if some of its pairs may be masked. Adjacent ranges of
+    /// the same kind are merged. `coords` are the bounds of the block.
     pub(super) fn ranges(
         &self,
         mut coords: Vec<Interval>,
@@ -101,7 +101,7 @@ impl VisibleTiles<'_> {
     ) -> Vec<(Range<usize>, bool)> {
         self.mask.prepare(self.dag, self.env, &coords, known);
         let mut seen: Vec<(Range<usize>, bool)> = vec![];
-        // Halves of ranges that are neither masked nor unmasked as a whole, the first keys on top.
+        // A stack of ranges, halved until they are wholly masked or unmasked. The first keys are on top.
         let mut ranges = vec![(0, keys.next_multiple_of(KEYS).next_power_of_two())];
         while let Some((start, size)) = ranges.pop() {
             let count = size.min(keys.saturating_sub(start));
@@ -125,7 +125,7 @@ impl VisibleTiles<'_> {
     }
 }
 
-/// The values of `count` neighbours.
+/// The interval of `count` consecutive integers.
 pub(super) fn range(start: usize, count: usize) -> Interval {
     Interval::new(start as f64, (start + count) as f64 - 1.0)
 }

@@ -1,4 +1,4 @@
-//! Right operands of matmuls that depend only on parameters, packed into panels once.
+//! Right operands of matmuls that depend only on parameters: packed once.
 
 use super::error::CpuError;
 use super::operand::Env;
@@ -13,7 +13,7 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// For the expression of an operand, if it consists only of functions of coordinates and elements.
+    /// `None` if the expression depends on anything but coordinates and elements of tensors.
     pub(super) fn of(dag: &Dag, factor: ExprId) -> Option<Self> {
         let mut operands = vec![];
         for id in dag.reachable(&[factor]) {
@@ -28,7 +28,8 @@ impl Weights {
         Some(Self { operands })
     }
 
-    /// The panels for the operands' contents, created by `pack`; `None` if an operand is not a parameter.
+    /// The packed matrix for the operands' contents, created by `pack` if missing. `None` if an operand's content is not
+    /// known.
     pub(super) fn panels(
         &self,
         env: &Env<'_>,

@@ -1,5 +1,5 @@
-//! Matrices of the elements in windows of a tensor: every index is a sum of a part that the row determines and a part
-//! that the column determines.
+//! Matrices of windows of a tensor, as in a convolution (im2col). Each index is the sum of a row term and a column
+//! term.
 
 use super::coords::Coords;
 use super::error::CpuError;
@@ -17,15 +17,15 @@ use rewire_graph_rewrite::plan::{Body, MemorySpace};
 /// Maximum number of axes of the tensor.
 const AXES: usize = 8;
 
-/// Elements of a piece on average below which elements are read one by one.
+/// Average elements per piece below which elements are copied one by one.
 const SHORT: usize = 32;
 
-/// Elements of a tensor at separable indices; outside of it a number.
+/// Elements of a tensor at separable indices. Elements out of range are `outside`.
 #[derive(Clone, Debug)]
 pub(super) struct BindingChunks {
     operand: u16,
     axes: usize,
-    /// Per axis, true if an index may be out of range.
+    /// True for each axis whose index may be out of range.
     may_leave: [bool; AXES],
     outside: f32,
     /// The coordinates of lines and of positions on a line.
@@ -33,7 +33,7 @@ pub(super) struct BindingChunks {
     place: u8,
     by_line: Program,
     by_place: Program,
-    /// Lines are columns of the matrix.
+    /// True if lines are columns of the matrix.
     is_transposed: bool,
 }
 
@@ -42,23 +42,23 @@ pub(super) struct WindowMachine<'a> {
     windows: &'a BindingChunks,
     by_line: Vm<'a>,
     by_place: Vm<'a>,
-    /// Indices of lines and of positions, one axis after the other.
+    /// Indices of lines and of positions, axis by axis.
     lines: Vec<i32>,
     places: Vec<i32>,
-    /// The indices from which the pieces were built, relative to the first one along axes without indices out of range.
+    /// The indices for which pieces were planned, relative to the first one along axes that are always in range.
     known: Vec<i32>,
     pieces: Vec<Piece>,
-    /// If pieces are short, the offset of each element from the `earliest`; [`NOWHERE`] if it is out of range.
+    /// If pieces are short, the offset of each element relative to `earliest`; [`NOWHERE`] if it is out of range.
     sources: Vec<u32>,
     /// The smallest [`Piece::from`].
     earliest: i64,
-    /// Lines and positions of the elements.
+    /// Number of lines and positions in `elements`.
     filled: (usize, usize),
     elements: Vec<f32>,
 }
 
-/// Elements that are `step` apart in the tensor, from `from` on, counted from the matrix's first element along axes
-/// without indices out of range.
+/// A strided copy to `elements`. `from` is an offset in the tensor, relative to the matrix's first element along axes
+/// that are always in range.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     to: usize,
@@ -67,10 +67,10 @@ struct Piece {
     step: i64,
 }
 
-/// The source of an element outside the image. No tensor has so many elements.
+/// The source of an element outside of the tensor. No tensor has so many elements.
 const NOWHERE: u32 = u32::MAX;
 
-/// Neighbouring positions whose indices increase by equal steps.
+/// Adjacent positions whose indices increase by equal steps.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: usize,
@@ -80,7 +80,7 @@ struct Run {
 }
 
 impl BindingChunks {
-    /// For an element that is loaded, or loaded where some indices are inside. `None` for others.
+    /// `None` unless the element is a load, or a load with a constant where some indices are out of range.
     pub(super) fn new(
         body: &Body,
         id: ExprId,
@@ -133,7 +133,7 @@ impl BindingChunks {
     }
 }
 
-/// True for a sum of integers each of which depends on at most one of the coordinates.
+/// True for a sum of integers that each depend on at most one of the coordinates.
 fn is_separable(dag: &Dag, id: ExprId, coords: [u8; 2]) -> bool {
     let plain = dag
         .reachable(&[id])
@@ -148,7 +148,7 @@ fn is_separable(dag: &Dag, id: ExprId, coords: [u8; 2]) -> bool {
     plain && sum(dag, id, &moves)
 }
 
-/// True if a condition holds just where some indices are inside, which it notes.
+/// True if a condition is equivalent to some indices being in range. Marks them in `noted`.
 fn is_inside(
     dag: &Dag,
     condition: ExprId,
@@ -174,7 +174,7 @@ fn is_inside(
     }
 }
 
-/// The indices of `count` points from `first` on, by axis.
+/// Computes the indices of `count` points from `first` on, axis by axis.
 fn indices(machine: &mut Vm<'_>, coords: &Coords, (first, count): (usize, usize), out: &mut [i32]) -> bool {
     let inputs = RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() };
     machine.rows(inputs);
@@ -193,7 +193,7 @@ fn indices(machine: &mut Vm<'_>, coords: &Coords, (first, count): (usize, usize)
 }
 
 impl WindowMachine<'_> {
-    /// Computes the `rows` by `columns` matrix that begins at row `first`. False where indices are outside that should not be.
+    /// Computes the `rows` by `columns` matrix that begins at row `first`. False if indices without a condition are out of range.
     pub(super) fn fill(
         &mut self,
         env: &Env<'_>,
@@ -247,14 +247,14 @@ impl WindowMachine<'_> {
         Ok(true)
     }
 
-    /// The matrix that was computed last.
+    /// The matrix computed last.
     pub(super) fn matrix(&self) -> Option<Matrix<'_>> {
         let (lines, places) = self.filled;
         let matrix = Matrix::new(&self.elements, (lines, places), (places.next_multiple_of(16), 1))?;
         Some(if self.windows.is_transposed { matrix.transposed() } else { matrix })
     }
 
-    /// Computes the indices of lines and positions; each is computed at the first index of the other.
+    /// Computes the indices of lines at the first position, and of positions at the first line.
     fn read(&mut self, coords: &mut Coords, lines: (usize, usize), places: (usize, usize)) -> Result<bool, CpuError> {
         let windows = self.windows;
         let (line, place) = (usize::from(windows.line), usize::from(windows.place));
@@ -266,13 +266,13 @@ impl WindowMachine<'_> {
         let are_lines = indices(&mut self.by_line, coords, lines, of_lines);
         coords.set(line, lines.0);
         let are_places = indices(&mut self.by_place, coords, places, of_places);
-        // The entry of the row stays at the first one.
+        // The row coordinate stays at the first row.
         coords.set(if windows.is_transposed { line } else { place }, 0);
         Ok(are_lines && are_places)
     }
 
-    /// Makes the indices of lines and positions relative to the first one along axes without indices out of range, and
-    /// adds up the offset of the first one. `None` if such an index is out of range.
+    /// Makes indices relative to the first one along axes that are always in range, and returns the first one's offset.
+    /// `None` if an index along such an axis is out of range.
     fn rebase(&mut self, (lines, places): (usize, usize), (shape, strides): (&[usize], &[usize])) -> Option<i64> {
         let mut base = 0;
         let axes = self.lines.chunks_mut(lines).zip(self.places.chunks_mut(places));
@@ -291,7 +291,7 @@ impl WindowMachine<'_> {
         Some(base)
     }
 
-    /// Plans the copies.
+    /// Plans the copies for the current indices.
     fn plan(
         &mut self,
         (lines, places): (usize, usize),
@@ -306,7 +306,7 @@ impl WindowMachine<'_> {
         let runs = runs(&self.places, places, windows.axes)?;
         reserve(&mut self.pieces, lines * runs.len())?;
         for line in 0..lines {
-            // The difference of the line's indices to those of the first line.
+            // The line's indices relative to the first line.
             let mut more = [0; AXES];
             for (more, of_axis) in more.iter_mut().zip(self.lines.chunks(lines)) {
                 *more = of_axis[line].wrapping_sub(of_axis[0]);
@@ -319,7 +319,7 @@ impl WindowMachine<'_> {
         self.find_sources(lines * pitch)
     }
 
-    /// The offset of each of `count` elements, if pieces are short.
+    /// Computes the offset of each of `count` elements, if pieces are short.
     fn find_sources(&mut self, count: usize) -> Result<(), CpuError> {
         self.sources.clear();
         let inside: usize = self.pieces.iter().map(|piece| piece.len).sum();
@@ -344,7 +344,7 @@ impl WindowMachine<'_> {
     }
 }
 
-/// Places whose indices grow by equal steps, as long as they do.
+/// Splits positions into runs with equal index steps.
 fn runs(index: &[i32], count: usize, axes: usize) -> Result<Vec<Run>, CpuError> {
     let mut runs = vec![];
     reserve(&mut runs, count)?;
@@ -378,7 +378,7 @@ fn runs(index: &[i32], count: usize, axes: usize) -> Result<Vec<Run>, CpuError> 
 }
 
 impl BindingChunks {
-    /// The part of a run that is inside, on the first line.
+    /// The part of a run that is in range, for a line with relative indices `more`. `None` if it is empty.
     fn piece(&self, run: &Run, more: [i32; AXES], (shape, strides): (&[usize], &[usize])) -> Option<Piece> {
         let (mut low, mut high) = (0i64, run.len as i64);
         let (mut from, mut step) = (0i64, 0i64);

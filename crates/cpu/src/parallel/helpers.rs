@@ -12,36 +12,36 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{Builder, JoinHandle};
 use web_time::{Duration, Instant};
 
-/// How long a helper polls for more work before it sleeps; the kernels of a run follow each other faster.
+/// How long an idle helper polls before it sleeps. The gaps between kernels of a run are shorter.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// How long a pool waits before it starts threads again after the system refused one.
+/// How long a pool waits after the system refused a thread before it tries again.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// The helpers of a pool, as many as the most demanding caller requests.
+/// The helpers of a pool. Their number is the most that a caller has requested.
 pub(super) struct Helpers {
     options: ThreadPoolOptions,
     waiting: Mutex<Waiting>,
-    /// Number of helpers that are requested.
+    /// Number of requested helpers.
     places: AtomicUsize,
-    /// Number of helpers that poll for work.
+    /// Number of polling helpers.
     looking: AtomicUsize,
     invited: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Regions with the number of helpers they request, earliest first.
+    /// Open regions, each with its number of requested helpers; earliest first.
     regions: Vec<(Arc<ParallelScope>, usize)>,
-    /// Background work, done when no region requests helpers.
+    /// Background work, run when no region requests helpers.
     later: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
-    /// The threads that this pool started.
+    /// The threads started by this pool.
     started: Vec<JoinHandle<()>>,
     asleep: usize,
     /// When the system last refused a thread.
     refused: Option<Instant>,
-    /// True after the pool was dropped; helpers then end.
+    /// True after the pool was dropped; helpers then exit.
     is_closed: bool,
 }
 
@@ -98,8 +98,8 @@ impl Helpers {
         }
     }
 
-    /// Ends the helpers once all work is done, and waits for their threads to end. On a helper thread of any pool it
-    /// does not wait, since another helper could wait for it.
+    /// Ends the helpers after all work is done, and waits for their threads. On a helper thread of any pool it does not
+    /// wait, since another helper could wait for this one.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.is_closed = true;
@@ -115,7 +115,7 @@ impl Helpers {
         }
     }
 
-    /// Number of threads of this process that are helpers.
+    /// Number of helper threads.
     #[cfg(target_arch = "wasm32")]
     pub(super) fn threads(&self) -> usize {
         self.lock().threads
@@ -134,7 +134,7 @@ impl Helpers {
         super::lock(&self.waiting)
     }
 
-    /// Publishes the number of requested helpers.
+    /// Updates the number of requested helpers.
     fn count(&self, waiting: &Waiting) -> usize {
         let places: usize = waiting.regions.iter().map(|(_, places)| places).sum();
         let places = places + waiting.later.len() + usize::from(waiting.is_closed);
@@ -142,7 +142,7 @@ impl Helpers {
         places
     }
 
-    /// Ensures `count` helpers, or as many as the system allows.
+    /// Starts helpers until there are `count`, or the system refuses one.
     fn start(self: &Arc<Self>, waiting: &mut Waiting, count: usize) {
         if waiting.threads >= count || waiting.refused.is_some_and(|since| since.elapsed() < REFUSED) {
             return;
@@ -167,7 +167,7 @@ impl Helpers {
         }
     }
 
-    /// Wakes as many helpers as requested.
+    /// Wakes sleeping helpers for the requests that polling helpers do not cover.
     fn wake(&self, waiting: MutexGuard<'_, Waiting>) {
         let places = self.count(&waiting);
         let asleep = waiting.asleep;

@@ -1,22 +1,22 @@
-//! The CPUs that threads run on.
+//! CPU affinity of helper threads.
 //!
-//! If another process uses part of a CPU, Linux often puts two cooperating threads on the other one for a tenth of a
-//! second. A thread may also be preempted in the middle of its task while others wait for it. Pools fix both by moving
-//! helpers within their allowed CPUs, but only with [`ThreadPoolOptions::affinity`](super::ThreadPoolOptions).
+//! If another process uses part of a CPU, Linux often schedules two cooperating threads on the same other CPU for a tenth
+//! of a second. A thread may also be preempted during its task while others wait for it. Pools avoid both by moving
+//! helpers within their allowed CPUs, if [`ThreadPoolOptions::affinity`](super::ThreadPoolOptions) is set.
 
 #[cfg(target_os = "linux")]
 mod way {
     use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
     use std::sync::{Mutex, MutexGuard};
 
-    /// The CPU of this thread.
+    /// The CPU that this thread runs on.
     pub(in crate::parallel) fn processor() -> usize {
         sched_getcpu()
     }
 
     /// A helper thread.
     pub(in crate::parallel) struct HelperThread {
-        /// Its thread id, if it may be moved.
+        /// The thread id; `None` if the thread may not be moved.
         thread: Option<Pid>,
         /// Locked while the thread's CPUs are restricted, so that no other thread saves the restricted set as the
         /// original.
@@ -24,13 +24,13 @@ mod way {
     }
 
     impl HelperThread {
-        /// This thread.
+        /// The calling thread as a helper.
         pub(in crate::parallel) fn here(may_move: bool) -> Self {
             Self { thread: may_move.then(gettid), moving: Mutex::new(()) }
         }
 
-        /// Restricts the thread to its CPUs for which `wanted` is true, for the lifetime of the result. `None` if there
-        /// are none, the thread may not be moved, or another thread is moving it.
+        /// Restricts the thread to its allowed CPUs for which `wanted` is true, for the lifetime of the result. `None` if
+        /// there are none, the thread may not be moved, or another thread is moving it.
         fn kept(&self, wanted: impl Fn(usize) -> bool) -> Option<Kept<'_>> {
             let thread = self.thread?;
             let moving = self.moving.try_lock().ok()?;
@@ -55,7 +55,7 @@ mod way {
         }
     }
 
-    /// A thread restricted to some CPUs.
+    /// Restricts a thread to some CPUs until it is dropped.
     pub(in crate::parallel) struct Kept<'a> {
         thread: Pid,
         all: CpuSet,

@@ -1,4 +1,4 @@
-//! Pools of threads: the app's own, or the default one of the process.
+//! Thread pools: the app's, or the default pool of the process.
 
 #[cfg(feature = "parallel")]
 use super::helpers::Helpers;
@@ -11,25 +11,25 @@ use std::pin::pin;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Largest number of threads in a pool.
+/// Maximum number of threads in a pool.
 pub const MAX_THREADS: usize = 1024;
 
 /// The environment variable with the number of threads of the default pool.
 const VARIABLE: &str = "REWIRE_THREADS";
 
-/// Smallest stack of a helper in bytes.
+/// Minimum stack size of a helper in bytes.
 const LEAST_STACK: usize = 1 << 20;
 
 /// Options of a [`ThreadPool`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadPoolOptions {
-    /// Threads that work for one caller at once, including its own, from 1 to [`MAX_THREADS`]. If `None`, the number of
+    /// Number of threads that work for one caller, including its own, from 1 to [`MAX_THREADS`]. If `None`, the number of
     /// CPUs available to the process.
     pub threads: Option<usize>,
     /// Name of the helper threads. Linux shows the first 15 bytes.
     pub name: String,
-    /// Stack size of a helper thread in bytes, at least 1 MiB. Memory is allocated as it is used. Builds without
-    /// optimisation need the default.
+    /// Stack size of a helper thread in bytes, at least 1 MiB. Physical memory is allocated on use. Builds without
+    /// optimisation need the default size.
     pub stack_bytes: usize,
     /// Moves helper threads between their allowed CPUs, through CPU affinity, when another process uses part of a CPU.
     /// Linux only.
@@ -43,7 +43,7 @@ impl Default for ThreadPoolOptions {
 }
 
 impl ThreadPoolOptions {
-    /// The default options, with the number of threads in the environment variable `REWIRE_THREADS`.
+    /// The default options, with the number of threads from the environment variable `REWIRE_THREADS`.
     ///
     /// # Errors
     /// [`ThreadPoolError::Variable`] if its value is not a number of threads.
@@ -102,18 +102,17 @@ pub enum ThreadPoolError {
     },
 }
 
-/// Threads that run kernels on the CPU and compile kernels for devices. Clones share them.
+/// A pool of threads that run CPU kernels and compile kernels for devices. Clones share the threads.
 ///
 /// Work runs on the caller's thread and on helper threads. Helpers start on first use and sleep when idle. If the
 /// system refuses a thread, the pool works with the existing ones. A forked child starts its own helpers.
 ///
-/// Dropping the last clone of a pool waits until its helpers have finished their work and their threads have ended,
-/// since threads that used a GPU driver must not end after it is unloaded. A clone that is dropped on a helper thread
-/// does not wait.
+/// Dropping the last clone of a pool waits until its helper threads have finished their work and ended, since threads
+/// that used a GPU driver must not outlive it. A clone dropped on a helper thread does not wait.
 ///
-/// A model uses the pool in its options, which models may share; else the pool installed on the caller's thread
-/// ([`ThreadPool::install`]); else the default pool of the process. The default pool has one thread per CPU of the
-/// process, or the number in the environment variable `REWIRE_THREADS`.
+/// A model uses the pool in its options, if set; else the pool installed on the caller's thread
+/// ([`ThreadPool::install`]); else the default pool of the process. Models may share a pool. The default pool has one
+/// thread per CPU of the process, or the number in the environment variable `REWIRE_THREADS`.
 ///
 /// ```
 /// use rewire_cpu::parallel::{ThreadPool, ThreadPoolOptions};
@@ -146,7 +145,7 @@ impl ThreadPool {
         Ok(Self::of(options))
     }
 
-    /// A pool with validated options.
+    /// Creates a pool from validated options.
     fn of(options: ThreadPoolOptions) -> Self {
         let cpus = || std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
         let threads = if cfg!(feature = "parallel") { options.threads.unwrap_or_else(cpus) } else { 1 };
@@ -191,7 +190,7 @@ impl ThreadPool {
         &self.0.options
     }
 
-    /// Number of threads that may work for one caller at once, including its own.
+    /// Number of threads that work for one caller, including its own.
     pub fn threads(&self) -> usize {
         #[cfg(all(feature = "parallel", target_arch = "wasm32"))]
         return self.helpers().threads() + 1;

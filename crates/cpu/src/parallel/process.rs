@@ -1,4 +1,4 @@
-//! Per-process data: a forked child has the memory of its parent, but none of its threads.
+//! Per-process values. A forked child has the memory of its parent, but none of its other threads.
 
 #[cfg(feature = "parallel")]
 use std::marker::PhantomData;
@@ -6,10 +6,10 @@ use std::marker::PhantomData;
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Forks between the first process and this one.
+/// Number of forks between the first process and this one.
 static FORKS: AtomicUsize = AtomicUsize::new(0);
 
-/// Identifies a process, as distinct from those forked from it.
+/// Identifies a process; its forked children differ.
 ///
 /// ```
 /// use rewire_cpu::parallel::Process;
@@ -35,8 +35,8 @@ fn count_forks() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }
     if !COUNTING.load(Ordering::Relaxed) && !COUNTING.swap(true, Ordering::Relaxed) {
-        // SAFETY: the handler adds to an atomic number, which a forked child may do, and is code of this library, whose handlers the
-        // system forgets when it unloads the library.
+        // SAFETY: the handler only increments an atomic, which is allowed in a forked child. The system removes the handlers of a library
+        // when it unloads the library.
         let refused = unsafe { libc::pthread_atfork(None, None, Some(count)) };
         if refused != 0 {
             tracing::warn!("a forked child cannot run models: pthread_atfork failed with {refused}");
@@ -47,8 +47,7 @@ fn count_forks() {
 #[cfg(not(unix))]
 fn count_forks() {}
 
-/// A value that each process creates for itself. It uses no locks, since a forked child would find them in the state of
-/// its parent.
+/// A value that each process creates for itself. It uses no locks, since a forked child would inherit locked ones.
 #[cfg(feature = "parallel")]
 pub(super) struct PerProcess<T> {
     latest: AtomicPtr<Entry<T>>,
@@ -74,9 +73,9 @@ impl<T> PerProcess<T> {
             return value;
         }
         let made = Box::into_raw(Box::new(Entry { process: Process::current(), value: make() }));
-        // The parent's entry is leaked: its locks may be held by threads that do not exist here.
+        // Leaks the parent's entry: its locks may be held by threads that do not exist in this process.
         match self.latest.compare_exchange(found, made, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: `made` comes from a box and is only freed by `drop`, which borrows exclusively.
+            // SAFETY: `made` is from a box, and only `drop` frees it, which borrows exclusively.
             Ok(_) => unsafe { &(*made).value },
             Err(other) => {
                 // SAFETY: no other thread has seen `made`.
@@ -93,7 +92,7 @@ impl<T> PerProcess<T> {
     }
 
     fn own(&self, entry: *mut Entry<T>) -> Option<&T> {
-        // SAFETY: `latest` is null or comes from a box that only `drop` frees, which borrows exclusively.
+        // SAFETY: `latest` is null or from a box, which only `drop` frees, which borrows exclusively.
         let entry = unsafe { entry.as_ref() }?;
         (entry.process == Process::current()).then_some(&entry.value)
     }
@@ -103,7 +102,7 @@ impl<T> PerProcess<T> {
 impl<T> Drop for PerProcess<T> {
     fn drop(&mut self) {
         if self.get().is_some() {
-            // SAFETY: the entry belongs to this process, comes from a box, and is borrowed exclusively.
+            // SAFETY: the entry belongs to this process, is from a box, and is borrowed exclusively.
             drop(unsafe { Box::from_raw(*self.latest.get_mut()) });
         }
     }

@@ -1,4 +1,4 @@
-//! Work that the caller shares with helpers that are free in time.
+//! Regions: work that a caller shares with free helpers.
 
 use super::ThreadPool;
 use super::helpers::Helpers;
@@ -15,12 +15,12 @@ use web_time::{Duration, Instant};
 pub(super) struct ParallelScope {
     work: &'static (dyn Fn(&Member<'_>) + Sync),
     crew: Mutex<Participants>,
-    /// Helpers at work.
+    /// Number of helpers at work.
     at_work: AtomicUsize,
     left: Condvar,
     /// True if helpers may be moved between CPUs.
     may_move: bool,
-    /// The caller's CPU when it began its latest task.
+    /// The caller's CPU at the start of its latest task.
     processor: AtomicUsize,
 }
 
@@ -34,7 +34,7 @@ struct Participants {
 /// A thread that participates in a region.
 pub(crate) struct Member<'r> {
     role: Role<'r>,
-    /// Time when the latest task began, or the helper was moved.
+    /// For a caller, the start of its latest task; for a helper, the time when it was last moved.
     latest: Cell<Option<Instant>>,
     longest: Cell<Duration>,
 }
@@ -45,11 +45,11 @@ enum Role<'r> {
     Helper(&'r ParallelScope, &'r HelperThread),
 }
 
-/// How long to poll for the last helpers before sleeping: about the time of waking up.
+/// How long to poll for the last helpers before sleeping: about the latency of a wake-up.
 const AWAKE: Duration = Duration::from_micros(50);
-/// How long a caller waits at least before it moves a helper to its CPU; it waits twice as long as its longest task.
+/// Minimum time that a caller waits before it moves a helper to its CPU. It waits at least twice its longest task.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// How long a helper stays on a CPU at least.
+/// Minimum time between two moves of a helper.
 const STAY: Duration = Duration::from_millis(1);
 
 impl<'r> Member<'r> {
@@ -57,7 +57,7 @@ impl<'r> Member<'r> {
         Self { role, latest: Cell::new(None), longest: Cell::new(Duration::ZERO) }
     }
 
-    /// Must be called before each task. Moves a helper that runs on the caller's CPU to another one.
+    /// Must be called before each task. Moves a helper away from the caller's CPU.
     pub(crate) fn begin_task(&self) {
         match self.role {
             Role::Caller(region) if region.may_move => {
@@ -86,7 +86,7 @@ impl ParallelScope {
         self.crew.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a helper's part, if the region is open.
+    /// Runs the work on a helper, if the region is open.
     pub(super) fn join(&self, seat: &Arc<HelperThread>) {
         let mut crew = self.lock();
         if !crew.is_open {
@@ -108,8 +108,8 @@ impl ParallelScope {
         }
     }
 
-    /// Closes the region for helpers and waits for those at work. If helpers may be moved, one that takes longer than
-    /// `patience` probably waits for its CPU, and is moved to this one.
+    /// Closes the region and waits for helpers at work. If helpers may be moved, a helper that takes longer than `patience`
+    /// is probably waiting for its CPU, and is moved to the caller's.
     fn close(self: &Arc<Self>, helpers: &Helpers, patience: Duration) -> Option<Box<dyn Any + Send>> {
         helpers.withdraw(self);
         self.lock().is_open = false;
@@ -136,8 +136,8 @@ impl ParallelScope {
     }
 }
 
-/// Runs `work` on this thread, and on up to `helpers` others that are free before this one is done. It does not wait
-/// for threads that have not started.
+/// Runs `work` on this thread and on up to `helpers` helpers that are free before this thread is done. Does not wait for
+/// helpers that have not started.
 pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
     if helpers == 0 {
         return work(&Member::new(Role::Alone));
@@ -149,8 +149,8 @@ pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
         Role::Alone | Role::Caller(_) => work(member),
     };
     let borrowed: &(dyn Fn(&Member<'_>) + Sync) = &on_pool;
-    // SAFETY: only the lifetime changes. Helpers call the work only between coming in and going out, none comes in once the
-    // region is closed, and this function returns or unwinds only after it has closed the region and all have gone out.
+    // SAFETY: only the lifetime changes. Helpers call the work only between entering and leaving the region, none enters after it is
+    // closed, and this function returns or unwinds only after it has closed the region and all have left.
     let lasting = unsafe {
         std::mem::transmute::<&(dyn Fn(&Member<'_>) + Sync), &'static (dyn Fn(&Member<'_>) + Sync)>(borrowed)
     };
@@ -243,7 +243,7 @@ mod tests {
                     if tasks.fetch_add(1, Ordering::Relaxed) >= 40 {
                         break;
                     }
-                    // Longer than callers wait before they move helpers to their CPU.
+                    // Longer than a caller waits before it moves a helper to its CPU.
                     std::thread::sleep(Duration::from_micros(if matches!(member.role, Role::Helper(..)) {
                         900
                     } else {

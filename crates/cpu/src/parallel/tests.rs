@@ -13,7 +13,7 @@ fn pool(threads: usize) -> ThreadPool {
     ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap()
 }
 
-/// True once `count` threads work for one caller at the same time.
+/// True if `count` threads work for one caller at the same time.
 fn meet(count: usize) -> bool {
     let (here, begun) = (AtomicUsize::new(0), Instant::now());
     with_helpers(count - 1, |_| {
@@ -25,7 +25,7 @@ fn meet(count: usize) -> bool {
     here.into_inner() == count
 }
 
-/// True once `is_so` is, within some time.
+/// Waits until `is_so` returns true; false after [`LONG`].
 fn soon(is_so: impl Fn() -> bool) -> bool {
     let begun = Instant::now();
     while !is_so() && begun.elapsed() < LONG {
@@ -91,7 +91,7 @@ fn options_out_of_range_are_errors() {
     assert_eq!(stack, "`stack_bytes`: expected at least 1048576, got 0");
 }
 
-/// Threads of this process with a name.
+/// Number of threads of this process with a name.
 #[cfg(target_os = "linux")]
 fn named(name: &str) -> usize {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
@@ -134,7 +134,7 @@ fn helpers_have_the_name_of_their_pool_and_have_ended_when_it_is_dropped() {
         assert_eq!(named("to be ended"), 2);
         drop(pool);
         assert_eq!(FREED.load(Ordering::Relaxed), 2 * round);
-        // The system may list a thread for a moment after it has ended.
+        // The system may list a thread shortly after it has ended.
         assert!(soon(|| named("to be ended") == 0));
     }
 }
@@ -180,7 +180,7 @@ fn is_so_in_a_forked_child(work: impl FnOnce() -> bool) -> bool {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let is_so = catch_unwind(AssertUnwindSafe(work));
-        // SAFETY: nothing of this process is used any more.
+        // SAFETY: nothing of this process is used after this call.
         unsafe { libc::_exit(if matches!(is_so, Ok(true)) { 0 } else { 1 }) };
     }
     assert!(child > 0);
@@ -189,7 +189,7 @@ fn is_so_in_a_forked_child(work: impl FnOnce() -> bool) -> bool {
     // SAFETY: `status` outlives the call.
     while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } != child {
         if begun.elapsed() > 2 * LONG {
-            // SAFETY: the child was not waited for, so that its number is its own.
+            // SAFETY: the child was not waited for, so its id is still valid.
             unsafe { libc::kill(child, libc::SIGKILL) };
             panic!("the child hangs");
         }
@@ -212,7 +212,7 @@ fn a_forked_child_starts_helpers_of_its_own() {
 fn a_forked_child_drops_pools_of_its_parent() {
     let pools = [pool(3), pool(3)];
     assert!(pools.iter().all(|pool| pool.install(|| meet(3))));
-    // One of the two has helpers in the child.
+    // Only one of the two pools has helpers in the child.
     assert!(is_so_in_a_forked_child(|| {
         let met = pools[0].install(|| meet(3));
         drop(pools);

@@ -1,4 +1,4 @@
-//! The outputs of the tasks of a loop.
+//! Division of a loop and its outputs among tasks.
 
 use super::{Store, Target};
 use crate::kernels::error::CpuError;
@@ -23,7 +23,7 @@ impl<'a> SharedOutputs<'a> {
         outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The targets of one task.
+    /// The targets for one task.
     pub(in crate::kernels) fn targets(&self) -> Vec<Target<'a>> {
         let target = |(elements, [shape, strides]): &(SharedElements<'a>, [Arc<[usize]>; 2])| Target {
             sink: Sink::Shared(*elements),
@@ -40,15 +40,15 @@ impl<'a> SharedOutputs<'a> {
 pub(in crate::kernels) struct Blocks {
     /// Rows of the loop.
     pub rows: usize,
-    /// Points of a row.
+    /// Points per row.
     pub width: usize,
-    /// Rows of a block, or points of a row if `across`.
+    /// Rows per block, or points per block if `across`.
     pub size: usize,
-    /// True if the only row is divided into blocks.
+    /// True if the loop has a single row, which is divided.
     pub across: bool,
 }
 
-/// Largest number of blocks, if each has more points than requested.
+/// Maximum number of blocks. Larger loops have larger blocks.
 const MOST: usize = 128;
 
 impl Blocks {
@@ -72,14 +72,15 @@ impl Blocks {
         if self.across { self.width.div_ceil(self.size) } else { self.rows.div_ceil(self.size) }
     }
 
-    /// Rows and columns of a block.
+    /// Rows and columns of block `n`.
     pub(in crate::kernels) fn block(self, n: usize) -> (Range<usize>, Range<usize>) {
         let within = |all: usize| n * self.size..((n + 1) * self.size).min(all);
         if self.across { (0..1, within(self.width)) } else { (within(self.rows), 0..self.width) }
     }
 }
 
-/// Distributes outputs to the blocks of a loop, as separate parts if the loop's rows are the output's rows.
+/// Divides outputs among the blocks of a loop: as separate slices if the loop's rows are the output's rows, otherwise
+/// shared.
 pub(in crate::kernels) fn deal<'a, 's>(
     stores: impl Iterator<Item = &'s Store> + Clone,
     outputs: &'a mut [&mut Memory],

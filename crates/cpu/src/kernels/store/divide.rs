@@ -1,16 +1,16 @@
-//! Outputs whose columns are in several dimensions.
+//! Outputs whose columns span several dimensions.
 
 use crate::kernels::run::run;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Output;
 
-/// Columns of a part from which it is worth a program of its own.
+/// Number of columns from which a separate program per part pays.
 const WIDE: usize = 16;
-/// Largest number of parts.
+/// Maximum number of parts.
 const PARTS: usize = 64;
 
-/// Replaces each output that divides its columns, such as the columns of several heads, by one output for each
-/// quotient, if neighbours in such a part are neighbours in memory.
+/// Replaces each output that divides its column by a constant, such as the columns of several heads, by one output per
+/// quotient, if that makes stores contiguous.
 pub(super) fn divide(dag: &Dag, outputs: &[Output], axis: u8) -> (Dag, Vec<Output>) {
     let mut all = dag.clone();
     let part = |output: &Output| parts(dag, &mut all, output, axis).unwrap_or_else(|| vec![output.clone()]);

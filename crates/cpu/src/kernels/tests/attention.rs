@@ -6,7 +6,7 @@ use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, 
 
 const HEADS: usize = 3;
 
-// The axes after that of samples.
+// The axes after the sample axis, which is 0.
 const ROW: u8 = 1;
 const HEAD: u8 = 2;
 const COLUMN: u8 = 3;
@@ -18,7 +18,7 @@ fn kernel(dtype: DType, qk: usize, v: usize, masked: bool, softmax: bool) -> Com
     attention(dtype, [qk, v], softmax, |dag, sample, _, i, j| masked.then(|| mask(dag, sample, i, j)))
 }
 
-/// [`kernel`] with a mask made of the sample, the head, the row and the key.
+/// [`kernel`] with a mask computed from sample, head, row and key.
 fn attention(
     dtype: DType,
     [qk, v]: [usize; 2],
@@ -66,7 +66,7 @@ fn attention(
     Computation::of(Nest { body: body(dag, operands), axes, accumulations, outputs: vec![output] }).unwrap()
 }
 
-/// The score of visible pairs, `hidden` for others.
+/// Selects `score` for visible pairs and `hidden` for masked ones.
 fn hide(dag: &mut Dag, mask: Option<ExprId>, score: ExprId, hidden: f32) -> ExprId {
     let hidden = mask.map(|_| dag.float(hidden));
     mask.zip(hidden).map_or(score, |(mask, hidden)| dag.select(mask, score, hidden))
@@ -128,7 +128,7 @@ fn expected(kernel: &Computation, data: &[Data], lengths: &[usize]) -> Vec<f64> 
     let (mut out, mut base) = (vec![0.0; tokens * width], 0);
     for (s, &n) in lengths.iter().enumerate() {
         for h in 0..HEADS {
-            // By coordinates of the row, the column and the key; of the columns of queries and keys.
+            // Coordinates: row, value column, key, and depth of the dot product.
             let at = |[i, d, j, x]: [usize; 4], values: &[f64], id: ExprId| {
                 at(&[s, i, h, d, j, x].map(|coord| coord as i64), values, id)
             };
@@ -225,7 +225,7 @@ fn long_samples_are_cut_into_spans() {
     }
 }
 
-/// As `expected`, for one sample: the loads are taken apart once.
+/// As `expected`, for one sample, without evaluating expressions.
 fn expected_fast(masked: bool, softmax: bool, data: &[Data], n: usize) -> Vec<f64> {
     let flat = |d: &Data| match d {
         Data::Device(t) => t.to_f64(),
@@ -256,7 +256,7 @@ fn a_sample_does_not_depend_on_its_batch_mates() {
     assert_eq!(alone[0].bytes(), &mates[0].bytes()[200 * row..290 * row]);
 }
 
-/// Adds the sums of weights of each row and head to a kernel, which makes it a pair reduction other than attention.
+/// Adds an output with the sums of weights to a kernel, which makes it a pair reduction other than attention.
 fn with_totals(kernel: Computation) -> Computation {
     let Computation::Nest(kernel) = kernel else { panic!("no nest") };
     let mut nest = kernel.into_nest();

@@ -4,7 +4,7 @@ use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, HostTensor, Scalar};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
-/// `silu(a b + bias)`; `b` is `[k, n]` or `[n, k]`, of either storage type; with `norm`, rows of `a` are centred.
+/// `silu(a b + bias)`. `b` is `[k, n]`, or `[n, k]` if `transposed`. With `norm`, the mean of each row of `a` is subtracted.
 fn dense(dtype: DType, n: usize, k: usize, transposed: bool, norm: bool) -> Computation {
     let mut dag = Dag::new();
     let (row, column, x) = (dag.coord(0, None), dag.coord(1, None), dag.coord(2, None));
@@ -95,7 +95,7 @@ fn columns_of_heads_have_the_bits_of_columns_of_a_matrix() {
     }
 }
 
-/// `a b`, where a row of `a` is `parts` rows of a table side by side.
+/// `a b`. A row of `a` is the concatenation of `parts` looked-up rows of a table.
 fn looked_up(parts: usize, width: usize, n: usize) -> Computation {
     let (mut dag, k) = (Dag::new(), parts * width);
     let (row, column, x) = (dag.coord(0, None), dag.coord(1, Some(n)), dag.coord(2, Some(k)));
@@ -316,7 +316,7 @@ fn a_computed_factor_may_lie_transposed() {
     }
 }
 
-/// `sum over k of a(entry, m, k) * b(entry, k, n)` plus its row, with the axes of the result and those of each factor in these orders.
+/// `sum over k of a(entry, m, k) * b(entry, k, n)`, plus the row number. `order` permutes the axes of the result; `transposed` swaps axes of factors.
 fn small([m, n, k]: [usize; 3], order: [usize; 3], transposed: [bool; 2]) -> Computation {
     let mut dag = Dag::new();
     let [entry, row, column, x] = [0, 1, 2, 3].map(|axis| dag.coord(axis, None));
@@ -379,7 +379,7 @@ fn small_products_of_a_batch_meet_plain_loops() {
     }
 }
 
-/// A convolution of images `[batch, channels, size, size]` by windows of 3 x 3 with one row or column of padding.
+/// A 3 x 3 convolution of images `[batch, channels, size, size]` with padding 1.
 fn convolution(channels: usize, rows: usize, [size, stride]: [usize; 2]) -> Computation {
     let mut dag = Dag::new();
     let [batch, row, place, k] = [0, 1, 2, 3].map(|axis| dag.coord(axis, None));

@@ -1,4 +1,4 @@
-//! Kernels compared with plain f64 loops.
+//! Compares kernels with plain f64 loops.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod attention;
@@ -59,7 +59,7 @@ pub(super) fn run(kernel: &Computation, data: &[Data], symbols: &Symbols) -> Vec
     run_compiled(&Compiled::new(kernel).unwrap(), kernel, data, symbols)
 }
 
-/// [`run`], of a kernel that may have run before.
+/// [`run`] for a compiled kernel, which may have run before.
 pub(super) fn run_compiled(
     compiled: &Compiled,
     kernel: &Computation,
@@ -120,7 +120,7 @@ pub(super) fn assert_close(actual: &HostTensor, expected: &[f64], tolerance: f64
     }
 }
 
-/// A pool with this number of threads.
+/// A pool with `threads` threads.
 pub(super) fn pool(threads: usize) -> ThreadPool {
     ThreadPool::new(ThreadPoolOptions { threads: Some(threads), ..ThreadPoolOptions::default() }).unwrap()
 }

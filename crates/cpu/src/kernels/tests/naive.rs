@@ -1,4 +1,4 @@
-//! The point at which tests evaluate expressions of a kernel.
+//! Evaluates expressions of a kernel at one point.
 
 use super::Data;
 use rewire_graph::pointwise::{self, Dag, ExprId};

@@ -1,11 +1,11 @@
-//! Matmuls whose left rows are parts side by side, or rows of several batch entries.
+//! Matmuls whose left rows are concatenated parts, or rows of several batch entries.
 
 use super::{Data, assert_close, body, device, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag};
 use rewire_graph::{DType, HostTensor, Scalar};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
-/// The product of `[x, y, x - y, z]`, `[m, 3 width + 5]`, whose rows of `x` and `y` are looked up, and a matrix.
+/// `[x, y, x - y, z] b`. The left operand is `[m, 3 width + 5]`; rows of `x` and `y` are looked up.
 fn side_by_side(width: usize, n: usize) -> Computation {
     let k = 3 * width + 5;
     let mut dag = Dag::new();
@@ -76,7 +76,7 @@ fn parts_of_a_row_may_share_their_loads() {
     }
 }
 
-/// `a[entry, row] b + c[row, entry]`, `[entries, m, n]` or, turned, `[m, entries, n]`; all entries share `b`.
+/// `a[entry, row] b + c[row, entry]`, of shape `[entries, m, n]`, or `[m, entries, n]` if `turned`. All entries share `b`.
 fn batched(m: usize, n: usize, k: usize, turned: bool) -> Computation {
     let mut dag = Dag::new();
     let [entry, row, column, x] =

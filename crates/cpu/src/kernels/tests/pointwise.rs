@@ -123,7 +123,7 @@ fn a_side_that_is_not_taken_leaves_nothing_of_an_earlier_run() {
     let kernel = Computation::of(Nest::map(body(dag, operands), rows(0), vec![output])).unwrap();
     let compiled = Compiled::new(&kernel).unwrap();
     let pool = pool(1);
-    // Where both sides are taken, then where one of them is, on more rows than the other has.
+    // First both sides of the select are read, then only the first one, for more rows than the second operand has.
     for (rows, columns) in [(3, 17), (60, WIDTH)] {
         let (x, y) = (tensor(DType::F32, &[rows, WIDTH], 1), tensor(DType::F32, &[3, WIDTH], 2));
         let taken = HostTensor::from_f64(DType::I32, vec![rows], &vec![columns as f64; rows]).unwrap();
@@ -244,7 +244,7 @@ fn rows_find_their_samples_and_draw_masks() {
     check(&map(dag, operands, &[11, 21], &[sample, scalar, draw]), &data, &[11, 21], 0.0);
 }
 
-/// Builds expressions from a list of choices; every float stays within a moderate range.
+/// Builds expressions from a list of choices. All floats stay within a moderate range.
 fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprId>) {
     let mut dag = Dag::new();
     let (row, column) = (dag.coord(0, Some(extents[0])), dag.coord(1, Some(extents[1])));
@@ -293,7 +293,7 @@ fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprI
             14 if z % 2 == 0 => longs.push(dag.cast(Scalar::I64, i)),
             14 => ints.push(dag.cast(Scalar::I32, l)),
             _ => {
-                // A gather that is in range only where it is taken.
+                // A gather that is in range only where the select reads it.
                 let (width, low) = (dag.int(extents[1] as i64), dag.int(0));
                 let (above, below) = (dag.binary(BinaryOp::Ge, i, low), dag.binary(BinaryOp::Lt, i, width));
                 let inside = dag.binary(BinaryOp::And, above, below);
@@ -307,7 +307,7 @@ fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprI
     (dag, vec![last(&floats), last(&ints), last(&longs), last(&truths)])
 }
 
-/// Rows and widths: short rows, several tiles of rows, several tiles a row.
+/// Rows and widths: short rows, several tiles of rows, several tiles per row.
 const SHAPES: [(usize, usize); 9] = [(1, 1), (3, 3), (70, 3), (2, 25), (67, 25), (3, 50), (5, 64), (2, 300), (1, 2100)];
 
 proptest! {
@@ -425,7 +425,7 @@ fn wrong_calls_are_errors() {
 
 #[test]
 fn values_of_columns_serve_all_rows() {
-    // Fewer points than a tile has, more than one tile has, and tiles that end within a row.
+    // Less than one tile, several tiles, and tiles that end within a row.
     for (rows, width) in [(1, 1), (3, 7), (130, 37), (65, 64), (2, 5000), (200, 2048)] {
         let mut dag = Dag::new();
         let (row, column) = (dag.coord(0, Some(rows)), dag.coord(1, Some(width)));

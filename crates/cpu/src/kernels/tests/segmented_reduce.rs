@@ -4,17 +4,17 @@ use rewire_graph::pointwise::{BinaryOp, Dag, ExprId};
 use rewire_graph::{DType, HostTensor, Scalar};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
-/// Fields of a sample, and their width.
+/// Number of fields per sample.
 const FIELDS: usize = 3;
 const WIDTH: usize = 16;
-/// Columns of the first part of the fields.
+/// Number of columns in the first of the two operands.
 const FIRST: usize = 24;
 
 fn summed(op: ReduceOp, axis: u8, factors: Vec<ExprId>) -> Accumulation {
     Accumulation { op, axis, factors, dtype: DType::F32 }
 }
 
-/// Sums and largest elements of rows of a table `[40, width]` by bag.
+/// Sums and maxima of looked-up rows of a table `[40, width]`, per bag.
 fn bags(width: usize) -> Computation {
     let mut dag = Dag::new();
     let (bag, column, row) = (dag.coord(0, None), dag.coord(1, Some(width)), dag.coord(2, None));
@@ -75,7 +75,7 @@ fn bags_meet_plain_loops() {
     }
 }
 
-/// Field `field` of sample `sample`, `[samples, FIELDS * WIDTH]` in two parts.
+/// An element of a field of a sample. The fields, `[samples, FIELDS * WIDTH]`, are divided into two operands.
 fn field(dag: &mut Dag, sample: ExprId, field: ExprId, column: ExprId) -> ExprId {
     let (width, first) = (dag.int(WIDTH as i64), dag.int(FIRST as i64));
     let start = dag.binary(BinaryOp::Mul, field, width);
@@ -147,7 +147,7 @@ fn products_of_fields_in_parts_meet_plain_loops() {
     let fields_count = dag.int(FIELDS as i64);
     let start = dag.binary(BinaryOp::Mul, i, fields_count);
     let pair = dag.binary(BinaryOp::Add, start, j);
-    // Written column by column.
+    // The output is transposed.
     let output = Output {
         target: 0,
         dtype: DType::F32,
