@@ -1,4 +1,4 @@
-//! Scatter-adds with an index that the host knows before a run: the host sorts the index, and the device computes
+//! Scatter-adds with an index that depends only on inputs: before a run the host sorts the index, and the device computes
 //! segmented sums.
 
 use super::StepError;
