@@ -14,7 +14,7 @@ pub enum OwnedCell {
     Float(f64),
     /// A string.
     Text(String),
-    /// A list.
+    /// A list of cells.
     List(Vec<OwnedCell>),
     /// A map from ids to weights.
     Map(Vec<(OwnedCell, OwnedCell)>),

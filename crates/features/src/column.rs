@@ -8,11 +8,11 @@ use std::ops::Range;
 pub struct Column<'a> {
     /// The values.
     pub data: Data<'a>,
-    /// Which of them are valid.
+    /// The rows that have a value.
     pub validity: Validity<'a>,
 }
 
-/// The values of a column. There is one offset more than rows.
+/// The values of a column. Offsets have one entry more than there are rows.
 #[derive(Clone, Debug)]
 pub enum Data<'a> {
     /// 32-bit integers.
@@ -51,25 +51,25 @@ pub enum Data<'a> {
 /// Offsets of either width.
 #[derive(Clone, Debug)]
 pub enum Offsets<'a> {
-    /// Of 32 bits.
+    /// 32-bit offsets.
     I32(Cow<'a, [i32]>),
-    /// Of 64 bits.
+    /// 64-bit offsets.
     I64(Cow<'a, [i64]>),
 }
 
 /// The rows that have a value.
 #[derive(Clone, Debug)]
 pub enum Validity<'a> {
-    /// All of them.
+    /// All rows.
     All,
-    /// Those whose bit is set, least significant bit first.
+    /// Rows whose bit is set, least significant bit first.
     Bits {
         /// The bits.
         bits: Cow<'a, [u8]>,
-        /// The bit of the first row.
+        /// Index of the first row's bit.
         start: usize,
     },
-    /// Those that are true.
+    /// Rows whose entry is true.
     Bools(Cow<'a, [bool]>),
 }
 
@@ -84,9 +84,9 @@ pub enum Cell<'c> {
     Float(f64),
     /// A string.
     Text(&'c str),
-    /// Rows of a column.
+    /// A list: a range of rows of its item column.
     List(&'c Column<'c>, Range<usize>),
-    /// Rows of a column of ids and of a column of weights.
+    /// A map: a range of rows of its id column and its weight column.
     Map(&'c Column<'c>, &'c Column<'c>, Range<usize>),
 }
 
@@ -110,7 +110,7 @@ impl Offsets<'_> {
 }
 
 impl Validity<'_> {
-    /// True if the row has a value, or is beyond the validity.
+    /// True if the row is valid. Rows past the end of the mask count as valid.
     fn holds(&self, row: usize) -> bool {
         match self {
             Self::All => true,
@@ -129,7 +129,7 @@ impl<'a> Column<'a> {
         Self { data, validity: Validity::All }
     }
 
-    /// True for a column of id lists; items of other columns are lists or strings themselves.
+    /// True for a list column whose items are scalars. Items of other list columns are lists or strings.
     pub(crate) fn is_of_ids(&self) -> bool {
         matches!(&self.data, Data::List { items, .. } if !matches!(items.data, Data::List { .. } | Data::Text { .. }))
     }

@@ -40,7 +40,7 @@ pub enum EncodeError {
         /// Number of steps of both.
         lengths: (i64, i64),
     },
-    /// The model compares users with sampled items, but none are given.
+    /// The model uses sampled negatives, but no table of negatives was passed.
     #[error("the model uses sampled negatives: expected a table of negatives with a row for each batch")]
     NoNegatives,
     /// A feature is not sparse.
@@ -52,11 +52,11 @@ pub enum EncodeError {
     /// Two columns of a table have different numbers of rows.
     #[error("columns `{first}` and `{second}`: expected equal numbers of rows, got {rows:?}")]
     Rows {
-        /// A column.
+        /// The first column.
         first: String,
-        /// Another one.
+        /// The second column.
         second: String,
-        /// Rows of both.
+        /// Row counts of both.
         rows: (usize, usize),
     },
     /// A tensor is too large.
@@ -64,17 +64,17 @@ pub enum EncodeError {
     Size(#[from] TensorSizeError),
 }
 
-/// The row of a table of sampled items for a batch. Each column has a list of items.
+/// One row of a table of sampled negatives, used for one batch. Each column of the table holds lists of items.
 #[derive(Clone, Copy)]
 pub struct NegativeRow<'a, 'c> {
     /// The columns of the table by name.
     pub column: &'a dyn Fn(&str) -> Option<&'c Column<'c>>,
-    /// The row.
+    /// Row index in the table.
     pub row: usize,
 }
 
 impl EncodeError {
-    /// The same error in a table with this many preceding rows.
+    /// The same error with its row number shifted by `rows`, the number of preceding rows.
     #[must_use]
     pub fn after(mut self, rows: usize) -> Self {
         if let Self::Cell { row, .. } | Self::Lengths { row, .. } = &mut self {
@@ -116,7 +116,7 @@ pub(crate) fn kind(cell: &Cell<'_>) -> String {
     }
 }
 
-/// A row of the feature's table, or any id if the table grows.
+/// Checks that the id is a row of the feature's table. If the table grows, any id is accepted.
 fn id(feature: &Feature, value: i64) -> Result<i64, Fault> {
     if feature.growing.is_some() {
         return Ok(value);
@@ -177,7 +177,7 @@ impl Encoded {
         Ok(encoded)
     }
 
-    /// Encodes the items of a row of negatives: steps of one row for a sequence, one row each for other features.
+    /// Encodes the items of one row of negatives: for a sequence as the steps of a single row, for other features as one row per item.
     pub fn negatives(feature: &Feature, negatives: NegativeRow<'_, '_>) -> Result<Self, EncodeError> {
         let missing = || EncodeError::Missing { column: feature.name.clone() };
         let column = (negatives.column)(&feature.name).ok_or_else(missing)?;
@@ -196,7 +196,7 @@ impl Encoded {
         }
     }
 
-    /// The number of items of [`Encoded::negatives`].
+    /// Number of items in the result of [`Encoded::negatives`].
     pub fn items(&self, feature: &Feature) -> i64 {
         match (&feature.sequence, &feature.values) {
             (Some(_), _) => self.lengths.iter().sum(),
@@ -205,7 +205,7 @@ impl Encoded {
         }
     }
 
-    /// Appends [`Encoded::negatives`]: steps to the last row of a sequence, rows to other features.
+    /// Appends the result of [`Encoded::negatives`]: to a sequence as steps of its last row, to other features as new rows.
     pub fn append(&mut self, negatives: Self, feature: &Feature) {
         let Self { ids, floats, weights, lengths, key_lengths } = negatives;
         match self.lengths.last_mut().filter(|_| feature.sequence.is_some()) {
@@ -218,7 +218,7 @@ impl Encoded {
         self.key_lengths.extend(key_lengths);
     }
 
-    /// The first id of every row, 0 for a row without ids. Longer ids are folded to 32 bits.
+    /// The first id of every row, 0 for a row without ids. 64-bit ids are folded to 32 bits.
     pub fn first_ids(&self, feature: &Feature) -> Vec<u32> {
         let mut start = 0;
         let mut keys = self.key_lengths.iter();
@@ -261,7 +261,7 @@ impl Encoded {
         let before = self.ids.len();
         let mut missing = |most: usize| default.iter().take(most).for_each(|&id| self.push(feature, id, 1.0));
         match cell {
-            // A feature with one integer per row.
+            // An integer column holds one id per row, so only the first default is used.
             Cell::Null if matches!(column.data, Data::I32(_) | Data::I64(_)) => missing(1),
             Cell::Null | Cell::Text("") => missing(usize::MAX),
             Cell::List(_, range) if range.is_empty() => missing(usize::MAX),
@@ -319,7 +319,7 @@ impl Encoded {
             Cell::List(_, range) if range.is_empty() => self.floats.extend(default),
             cell => self.push_floats(feature, cell)?,
         }
-        // A column of single numbers is filled with the first default.
+        // With one value per row, only the first default is used.
         if feature.value_dim == 1 && default.len() > 1 && self.floats.len() - before == default.len() {
             self.floats.truncate(before + 1);
         }
@@ -345,7 +345,7 @@ impl Encoded {
         Ok(())
     }
 
-    /// Ends a step that started at the id `before`.
+    /// Ends a step whose first id is at index `before`.
     fn end_step(&mut self, before: usize) {
         self.key_lengths.push((self.ids.len() - before) as i64);
     }
@@ -359,7 +359,7 @@ impl Encoded {
     ) -> Result<(), Fault> {
         let (ids, steps) = (self.ids.len(), self.key_lengths.len());
         match cell {
-            // In a column of id lists every id is a step, including default values.
+            // In a column of id lists every id is a step. So is every default id.
             _ if is_empty(&cell) && column.is_of_ids() => {
                 self.ids.extend(default);
                 self.key_lengths.extend(default.iter().map(|_| 1));
@@ -373,7 +373,7 @@ impl Encoded {
             Cell::List(items, range) => cells(items, range, |cell| self.add_id_step(feature, cell))?,
             other => return Err(fault("a sequence of ids: text, a list, or a list of lists", kind(&other))),
         }
-        // With one value per step every id is a step.
+        // With `value_dim` 1 every id is a step.
         let length = match feature.value_dim {
             1 => self.ids.len() - ids,
             _ => self.key_lengths.len() - steps,
@@ -444,7 +444,7 @@ impl Encoded {
         Ok(())
     }
 
-    /// The inputs by name; `lengths` is named after the feature that defines them.
+    /// The inputs by name. `lengths` is the name of the feature that owns the lengths input.
     pub fn inputs(self, feature: &Feature, lengths: &str) -> Result<Vec<(String, HostTensor)>, EncodeError> {
         let mut inputs = vec![];
         let lengths = (format!("{lengths}.lengths"), HostTensor::lengths(&self.lengths));

@@ -5,47 +5,47 @@ use rewire_graph::DType;
 use rewire_graph::limits::{MAX_EXTENT, MAX_WIDTH};
 use serde::Deserialize;
 
-/// The most rows of a table.
+/// Maximum number of rows of a table.
 pub(crate) const MAX_ROWS: usize = MAX_EXTENT as usize;
 
 /// How the ids of a bag are pooled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// The sum of their rows.
+    /// The sum of the embeddings.
     #[default]
     Sum,
     /// The sum divided by the number of ids; weights do not change that number.
     Mean,
 }
 
-/// The values of a feature in a row, or in a step of a sequence.
+/// The values of a feature, per row or per step of a sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FeatureValues {
-    /// Rows of a table.
+    /// Ids: row numbers of an embedding table.
     Ids {
         /// Rows of the table.
         rows: usize,
-        /// Default of missing ids.
+        /// Default ids of a missing value.
         default: Vec<i64>,
     },
-    /// Numbers.
+    /// Floats.
     Floats {
-        /// Default of missing numbers.
+        /// Default floats of a missing value.
         default: Vec<f32>,
-        /// The embedding, if there is one.
+        /// How floats are embedded; `None` to use them directly.
         embedding: Option<DenseEmbedding>,
     },
 }
 
-/// An embedding of a number.
+/// How a float is embedded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DenseEmbedding {
-    /// AutoDis: a mixture of `channels` vectors.
+    /// AutoDis: a softmax mixture of `channels` vectors.
     AutoDis {
         /// Number of vectors.
         channels: usize,
-        /// The divisor of scores.
+        /// Softmax temperature of the scores.
         temperature: f64,
         /// Factor of the skip connection.
         keep_prob: f64,
@@ -54,7 +54,7 @@ pub enum DenseEmbedding {
     Mlp,
 }
 
-/// The text format of a sequence.
+/// How a sequence is written as text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SequenceForm {
     /// The separator of steps.
@@ -64,25 +64,25 @@ pub struct SequenceForm {
 /// A feature of a pipeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Feature {
-    /// The full name, which is its column.
+    /// The full name, which is also the name of its column.
     pub name: String,
-    /// Its JSON pointer in the configuration.
+    /// JSON pointer of the feature in the configuration.
     pub pointer: String,
     /// Its values.
     pub values: FeatureValues,
     /// Values per row or step; 0 for any number of ids.
     pub value_dim: usize,
-    /// Columns of the table, 0 without a table.
+    /// Embedding width; 0 without a table.
     pub dim: usize,
-    /// The name of the table, without suffixes.
+    /// The name of the table, without `_wide` and group suffixes.
     pub table: String,
-    /// Set if the table grows: ids are raw then.
+    /// Set if the table grows; its ids are raw, not row numbers.
     pub growing: Option<Growing>,
     /// Element type of the table.
     pub dtype: DType,
     /// False for a frozen table.
     pub trainable: bool,
-    /// The reference's initializer of the table, such as `nn.init.uniform_,a=-0.01,b=0.01`; empty for its default.
+    /// The initializer of the table as in TorchEasyRec, such as `nn.init.uniform_,a=-0.01,b=0.01`; empty for the default.
     pub init_fn: String,
     /// The allowed shardings of the table; empty for any.
     pub sharding_types: Vec<String>,
@@ -96,10 +96,10 @@ pub struct Feature {
     pub separator: String,
 }
 
-/// The context of all features in a pipeline, or in a sequence.
+/// Settings shared by all features of a pipeline, or of a grouped sequence.
 pub(crate) struct Context<'a> {
     pub separator: &'a str,
-    /// The name and the delimiter of the sequence that groups the feature.
+    /// Name and step delimiter of the grouped sequence, if the feature is part of one.
     pub grouped: Option<(&'a str, &'a str)>,
 }
 
@@ -178,7 +178,7 @@ impl Feature {
             pointer: pointer.to_owned(),
             value_dim: match values {
                 FeatureValues::Ids { .. } => value_dim,
-                // The reference gives both a width of one.
+                // TorchEasyRec uses one value for both kinds.
                 FeatureValues::Floats { .. } if matches!(plain, "match_feature" | "overlap_feature") => 1,
                 FeatureValues::Floats { .. } => value_dim.max(1),
             },
@@ -206,7 +206,7 @@ impl Feature {
         matches!(self.values, FeatureValues::Ids { .. })
     }
 
-    /// The name of an input of the feature.
+    /// The name of one of the feature's inputs, `<feature>.<part>`.
     pub fn input(&self, part: &str) -> String {
         format!("{}.{part}", self.name)
     }
@@ -242,7 +242,7 @@ fn dense_embedding(message: &FeatureMessage) -> Option<DenseEmbedding> {
     }
 }
 
-/// The rows of the table of a feature; `None` for a dense one.
+/// Number of rows of the feature's table; `None` for a dense feature.
 fn table_rows(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mut Problems) -> Option<usize> {
     let vocabulary = || {
         let list = message.vocab_list.len();

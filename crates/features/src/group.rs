@@ -7,7 +7,7 @@ use serde_json::Value;
 /// The value of a group.
 #[derive(Clone, Debug)]
 pub enum Group {
-    /// DEEP or WIDE, or SEQUENCE without sequence features.
+    /// A DEEP or WIDE group, or a SEQUENCE group without sequence features.
     Dense {
         /// One part per feature, in order.
         parts: Vec<Part>,
@@ -16,9 +16,9 @@ pub enum Group {
         /// The encoders of the sequences, as JSON with their position in the configuration.
         encoders: Vec<(String, Value)>,
     },
-    /// SEQUENCE
+    /// A SEQUENCE group.
     Sequence(SequenceSteps),
-    /// JAGGED_SEQUENCE
+    /// A JAGGED_SEQUENCE group.
     Jagged {
         /// One row per step, `[steps, W]`.
         values: Tensor,
@@ -36,19 +36,19 @@ pub struct Part {
     pub values: Tensor,
 }
 
-/// A query and steps.
+/// A query and the steps of a sequence.
 #[derive(Clone, Debug)]
 pub struct SequenceSteps {
-    /// The features that are not sequences, one part each.
+    /// Features of the query, which are not sequences: one part each.
     pub query: Vec<Part>,
-    /// One row per step, `[steps, W]`: all sequences, concatenated.
+    /// One row per step, `[steps, W]`: the columns of all sequence features, concatenated.
     pub steps: Tensor,
-    /// Number of steps of every row of the batch, those of the first sequence.
+    /// Number of steps of every row of the batch, defined by the first sequence feature.
     pub rows: Ragged,
 }
 
 impl SequenceSteps {
-    /// The query `[B, Q]`; `None` if all features are sequences.
+    /// The query `[B, Q]`; `None` if all features of the group are sequences.
     pub fn query(&self, scope: &Scope) -> Option<Tensor> {
         let parts: Vec<&Tensor> = self.query.iter().map(|part| &part.values).collect();
         (!parts.is_empty()).then(|| scope.concat(&parts, 1))
@@ -56,7 +56,7 @@ impl SequenceSteps {
 }
 
 impl Feature {
-    /// The name of the table in a group.
+    /// The name of the feature's table in a group: with `_wide` and the group's suffix.
     pub(crate) fn table_in(&self, is_wide: bool, suffix: Option<&str>) -> String {
         let wide = if is_wide { "_wide" } else { "" };
         let suffix = suffix.filter(|suffix| !suffix.is_empty()).map_or(String::new(), |suffix| format!("_{suffix}"));
@@ -90,7 +90,7 @@ impl Features {
     }
 }
 
-/// The tables of a group's features.
+/// The tables of a group during tracing.
 struct Tables<'a> {
     features: &'a Features,
     scope: &'a Scope,
@@ -111,7 +111,7 @@ impl Features {
         self.trace_of(scope, "", name)
     }
 
-    /// [`Features::trace`] for rows of a separate batch, whose input names have the prefix `prefix`.
+    /// [`Features::trace`] for a separate batch: its input names start with `prefix`.
     ///
     /// # Errors
     /// As [`Features::trace`].
@@ -127,7 +127,7 @@ impl Features {
             GroupType::Sequence => {
                 let tables = Tables::unpooled(self, at, group, None);
                 let mut features = group.feature_names.iter().filter_map(|name| self.features.get(name));
-                // Without a sequence, the query is used, from unpooled tables.
+                // A group without sequences only has a query, which reads unpooled tables.
                 match features.any(|feature| feature.sequence.is_some()) {
                     true => Ok(Group::Sequence(tables.sequence(&group.feature_names, &pointer)?)),
                     false => {
@@ -161,7 +161,7 @@ impl Features {
 }
 
 impl<'a> Tables<'a> {
-    /// The unpooled tables of a group; their default suffix is that of the group.
+    /// The unpooled tables of a group. A missing suffix defaults to the group's.
     fn unpooled(
         features: &'a Features,
         (scope, prefix): (&'a Scope, &'a str),
@@ -191,7 +191,7 @@ impl<'a> Tables<'a> {
         format!("{}{}", self.prefix, feature.input(part))
     }
 
-    /// The modules that the tables of a feature are in.
+    /// Names of the module and of its data group that hold the feature's table.
     fn modules(&self, feature: &Feature) -> (&'static str, &'static str) {
         let group = if self.features.sampled.contains(&feature.name) { "__NEG__" } else { "__BASE__" };
         (if self.unpooled { "seq_emb_impls" } else { "emb_impls" }, group)
@@ -213,7 +213,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// The value of a feature that is not a sequence, `[B, W]`.
+    /// A feature that is not a sequence, as `[B, W]`.
     fn one(&self, feature: &Feature) -> Tensor {
         let scope = self.scope;
         match &feature.values {
@@ -247,7 +247,7 @@ impl<'a> Tables<'a> {
                 (key.replace('.', "_"), feature.dim)
             }
             DenseEmbedding::Mlp if width == 1 => (format!("mlp#{}", feature.dim), feature.dim),
-            // The spaces are the reference's.
+            // The spaces are part of TorchEasyRec's parameter names.
             DenseEmbedding::Mlp => {
                 (format!("mlp#{}#vdim#{width}#feature_name#            {name}", feature.dim), feature.dim)
             }
@@ -305,7 +305,7 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// The rows of a table by bag, `[bags, D]`.
+/// Pools the table's rows per bag, `[bags, D]`.
 fn pooled(table: &Tensor, ids: &Tensor, weights: Option<&Tensor>, bags: &Ragged, pooling: Pooling) -> Tensor {
     let rows = table.gather(ids).cast(DType::F32);
     let rows = weights.map_or_else(|| rows.clone(), |weights| &rows * weights);
@@ -315,7 +315,7 @@ fn pooled(table: &Tensor, ids: &Tensor, weights: Option<&Tensor>, bags: &Ragged,
     }
 }
 
-/// The row of the first id of every bag, 0 for an empty one.
+/// The embedding of the first id of every bag, `[bags, D]`; zeros for an empty bag.
 fn first(scope: &Scope, table: &Tensor, ids: &Tensor, bags: &Ragged) -> Tensor {
     let one = scope.host_fill(bags.batch.clone(), &scope.host_size(1));
     let kept = Ragged::from_lengths(&bags.lengths.minimum(&one));
@@ -331,7 +331,7 @@ fn aligned(scope: &Scope, values: &Tensor, own: &Ragged, rows: &Ragged) -> Tenso
     let missing = Ragged::from_lengths(&(&rows.lengths - &kept.lengths));
     let zeros = scope.scalar(DType::F32, 0.0).broadcast([missing.total.clone(), values.width().into()]);
     let (steps, both) = values.jagged_head(own, &kept).jagged_concat(&kept, &zeros, &missing);
-    // The lengths are equal, although the shape program computes both.
+    // Both totals are equal, although the shape program computes them separately.
     debug_assert_eq!(both.total, rows.total);
     steps
 }

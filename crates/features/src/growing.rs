@@ -1,4 +1,4 @@
-//! Tables that grow with the ids that occur: `zch` and `dynamicemb` of a feature.
+//! Embedding tables that grow as new ids occur: `zch` and `dynamicemb` of a feature.
 
 use crate::Problems;
 use crate::feature::MAX_ROWS;
@@ -7,39 +7,39 @@ use rewire_tables::{Admission, Eviction, Options, Threshold};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-/// A table that grows. Features with equal names of tables share their rows.
+/// A growing table. Features with the same table name share its rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Growing {
     /// How ids are admitted and evicted.
     pub options: Options,
-    /// The key of the configuration.
+    /// The configuration key that enables growth.
     pub origin: Origin,
-    /// The row of ids that have none, the last one of the table.
+    /// The last row of the table, used by ids without a row.
     pub default: DefaultRow,
-    /// The initializer of rows, in the form of `init_fn`, if the message sets one.
+    /// The initializer of new rows in `init_fn` syntax, if the configuration sets one.
     pub(crate) init_fn: Option<String>,
 }
 
-/// The key that makes a table grow.
+/// The configuration key that enables growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// `zch`, whose ids torchrec's modules manage.
+    /// `zch`: ids are managed by torchrec's collision modules.
     Managed,
-    /// `dynamicemb`
+    /// `dynamicemb`.
     Dynamic,
 }
 
-/// The row of ids without a row.
+/// The row used by ids without a row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DefaultRow {
-    /// It is trained by all of them.
+    /// A trained row, updated by all of these ids.
     Trained,
-    /// It has this value in all columns.
+    /// This constant in all columns.
     Constant(f32),
 }
 
 impl Growing {
-    /// Rows of the table: rows of ids, and the last one for others.
+    /// Rows of the table: one per admitted id, plus the default row.
     pub fn rows(&self) -> usize {
         self.options.rows as usize + 1
     }
@@ -75,7 +75,7 @@ pub(crate) struct DynamicEmbedding {
     score_strategy: ScoreStrategy,
     #[serde(default)]
     max_capacity: usize,
-    /// The most bytes of rows, an extension of rewire.
+    /// Maximum size of the rows in bytes; an extension of rewire.
     max_bytes: Option<u64>,
     #[serde(default, rename = "cache_load_factor")]
     _load: IgnoredAny,
@@ -142,7 +142,7 @@ fn unit() -> f64 {
 }
 
 impl Initializer {
-    /// The same as an `init_fn`, for a table with a number of ids and columns.
+    /// The initializer in `init_fn` syntax, for a table of `ids` rows and `columns` columns.
     fn function(&self, ids: usize, columns: usize) -> String {
         let bound = (ids.max(1) as f64).recip().sqrt();
         let deviation = || self.std_dev.unwrap_or((columns.max(1) as f64).recip().sqrt());
@@ -157,7 +157,7 @@ impl Initializer {
     }
 }
 
-/// How the table of a feature of a kind grows; `None` if it does not.
+/// Growth settings of a feature's table; `None` if it does not grow.
 pub(crate) fn growing(kind: &str, message: &FeatureMessage, pointer: &str, problems: &mut Problems) -> Option<Growing> {
     if matches!(kind, "raw_feature" | "expr_feature" | "overlap_feature" | "kv_dot_product") {
         return None;
@@ -170,7 +170,7 @@ pub(crate) fn growing(kind: &str, message: &FeatureMessage, pointer: &str, probl
     Some(growing)
 }
 
-/// The number of rows for ids in a table of a size; one more row is the default.
+/// Number of id rows in a table of `size` rows, which includes the default row.
 fn ids(size: usize, (pointer, key): (&str, &str), problems: &mut Problems) -> u32 {
     let rows = size.checked_sub(1).filter(|ids| (1..MAX_ROWS).contains(ids)).and_then(|ids| u32::try_from(ids).ok());
     rows.unwrap_or_else(|| {
@@ -253,7 +253,7 @@ impl DynamicEmbedding {
         }
     }
 
-    /// The value of ids that have no row, in training and afterwards.
+    /// The constant embedding of ids without a row, in training and inference.
     fn default(&self, pointer: &str, problems: &mut Problems) -> f32 {
         let waiting =
             self.frequency_admission_strategy.as_ref().and_then(|strategy| strategy.initializer_args.as_ref());

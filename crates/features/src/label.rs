@@ -13,7 +13,7 @@ pub struct LabelColumn<'a> {
     pub delimiter: Option<&'a str>,
 }
 
-/// The values of a column, row after row.
+/// The values of a column, concatenated row by row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LabelValues<T> {
     /// All values.
@@ -29,7 +29,7 @@ enum Number {
 }
 
 impl LabelColumn<'_> {
-    /// The values as floats. `accepts` must hold for each; `expected` describes valid values in errors.
+    /// The values as floats. `accepts` checks each value; `expected` describes valid values in errors.
     ///
     /// # Errors
     /// [`EncodeError::Cell`] names the invalid row.
@@ -62,7 +62,7 @@ impl LabelColumn<'_> {
     ) -> Result<LabelValues<i64>, EncodeError> {
         self.read(column, rows, |number| match number {
             Number::Int(value) if accepts(value) => Ok(value),
-            // Beyond 2^53 not every integer is a float.
+            // Above 2^53 floats do not represent every integer.
             Number::Float(value) if value.fract() == 0.0 && value.abs() < 9e15 && accepts(value as i64) => {
                 Ok(value as i64)
             }

@@ -1,17 +1,17 @@
 //! Features of TorchEasyRec pipelines: maps encoded columns (`fg_mode: FG_NONE`) to groups of embeddings.
 //!
-//! [`Features::parse`] parses `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: pooled bags of DEEP
-//! and WIDE groups, queries and jagged steps of SEQUENCE groups, jagged steps of JAGGED_SEQUENCE groups. [`Features::encode`]
-//! converts [`Column`]s to the inputs of the traced graph, [`LabelColumn`] reads labels and weights.
+//! [`Features::parse`] parses `feature_configs` and `feature_groups`. [`Features::trace`] traces a group: DEEP and WIDE groups as
+//! pooled bags, SEQUENCE groups as queries and jagged steps, JAGGED_SEQUENCE groups as jagged steps. [`Features::encode`]
+//! converts [`Column`]s to inputs of the traced graph. [`LabelColumn`] reads labels and weights.
 //!
 //! # Inputs of a graph
 //!
-//! For `B` rows; the inputs of a feature are the same for every group that uses it.
+//! `B` is the batch size. All groups that use a feature share its inputs.
 //!
 //! | feature | input | type |
 //! |---|---|---|
 //! | ids | `<feature>.lengths` | integers `[B]`, read on the host: ids of every row |
-//! | | `<feature>.values` | U32 `[ids]`; [`Features::encode`] gives raw ids, I64, of tables that [grow](Growing) |
+//! | | `<feature>.values` | U32 `[ids]`; for tables that [grow](Growing), [`Features::encode`] returns raw ids, I64 |
 //! | | `<feature>.weights` | F32 `[ids]`, of weighted features |
 //! | floats | `<feature>.values` | F32 `[B, value_dim]` |
 //! | sequence of ids | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
@@ -20,8 +20,8 @@
 //! | sequence of floats | `<feature>.lengths` | integers `[B]`, read on the host: steps of every row |
 //! | | `<feature>.values` | F32 `[steps, value_dim]` |
 //!
-//! The features of a JAGGED_SEQUENCE group have equal lengths: their `lengths` is one input, named after the first of them in order of
-//! names.
+//! All features of a JAGGED_SEQUENCE group have the same lengths: they share one `lengths` input, named after the alphabetically
+//! first feature.
 #![forbid(unsafe_code)]
 
 mod cells;

@@ -1,4 +1,4 @@
-//! The messages of a configuration as JSON, with the reference's defaults.
+//! Configuration messages as JSON, with TorchEasyRec's defaults.
 
 use crate::growing::{DynamicEmbedding, ZeroCollisionHash};
 use crate::{Pooling, Problems};
@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// Parses a message, and adds every key with an unknown name or a wrong type to `problems`.
+/// Parses a message. Every key with an unknown name or a wrong type is added to `problems`.
 ///
 /// `pointer` is the JSON pointer of `value` in the whole configuration.
 pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Problems) -> Option<T> {
@@ -24,7 +24,7 @@ pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Pr
         let reason = error.to_string();
         let reason = reason.rsplit_once(" at line ").map_or(reason.as_str(), |(reason, _)| reason);
         problems.push(format!("{pointer}{path}"), reason);
-        // The other keys are parsed without it, so that all problems are reported.
+        // Removes the key and parses again, so that all problems are reported.
         let parent = path.rsplit_once('/').and_then(|(parent, key)| Some((rest.pointer_mut(parent)?, key)));
         let removed = match parent {
             Some((Value::Object(object), key)) => object.remove(key).is_some(),
@@ -36,7 +36,7 @@ pub fn read<T: DeserializeOwned>(value: &Value, pointer: &str, problems: &mut Pr
     }
 }
 
-/// Keys of features that change neither tables nor values of encoded columns.
+/// Feature keys that affect neither tables nor the values of encoded columns.
 const WITHOUT_EFFECT: [&str; 33] = [
     "asset_dir",
     "combiner",
@@ -122,12 +122,12 @@ pub(crate) struct FeatureMessage {
     pub autodis: Option<AutoDis>,
     #[serde(default)]
     pub mlp: Option<NoKeys>,
-    /// Of expressions, which are evaluated before encoding.
+    /// Variables of expressions, which are evaluated before encoding.
     #[serde(default, rename = "variables")]
     pub _variables: Vec<String>,
 }
 
-/// The allowed sharding of a table. Keys without a meaning on one device are not parsed.
+/// Sharding constraints of a table. Keys that only matter for several devices are not parsed.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(crate) struct Constraints {
     #[serde(default)]
@@ -173,7 +173,7 @@ fn keep_prob() -> f64 {
     0.8
 }
 
-/// The only key of a `oneof` message, and its pointer.
+/// The only key of a `oneof` message, with its JSON pointer.
 pub(crate) fn one_of<'a>(value: &'a Value, pointer: &str, problems: &mut Problems) -> Option<(&'a str, &'a Value)> {
     let object = value.as_object();
     match object.map(|object| object.iter().collect::<Vec<_>>()).as_deref() {
@@ -185,7 +185,7 @@ pub(crate) fn one_of<'a>(value: &'a Value, pointer: &str, problems: &mut Problem
     }
 }
 
-/// Parses the feature of a message.
+/// Parses a feature message of any kind.
 pub(crate) fn read_feature(value: &Value, pointer: &str, problems: &mut Problems) -> Option<FeatureMessage> {
     let kept = |object: &Map<String, Value>| {
         let entries = object.iter().filter(|(key, _)| !WITHOUT_EFFECT.contains(&key.as_str()));
@@ -197,17 +197,17 @@ pub(crate) fn read_feature(value: &Value, pointer: &str, problems: &mut Problems
 /// The kind of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub enum GroupType {
-    /// Pooled and concatenated.
+    /// Pooled embeddings, concatenated.
     #[default]
     #[serde(rename = "DEEP")]
     Deep,
-    /// As DEEP, from separate tables with `wide_embedding_dim` columns.
+    /// Like DEEP, with separate tables of width `wide_embedding_dim`.
     #[serde(rename = "WIDE")]
     Wide,
-    /// A query and steps.
+    /// A query and the steps of sequences.
     #[serde(rename = "SEQUENCE")]
     Sequence,
-    /// Steps, equal in number in all features.
+    /// Steps only; all features have the same number of steps.
     #[serde(rename = "JAGGED_SEQUENCE")]
     JaggedSequence,
 }
@@ -221,16 +221,16 @@ pub struct GroupConfig {
     /// The features, in order.
     #[serde(default)]
     pub feature_names: Vec<String>,
-    /// Its kind.
+    /// The kind of group.
     #[serde(default)]
     pub group_type: GroupType,
-    /// Sequences for the encoders of a DEEP group.
+    /// Sequences that the encoders of a DEEP group read.
     #[serde(default)]
     pub sequence_groups: Vec<SequenceGroupConfig>,
-    /// Encoders whose outputs follow the features of a DEEP group, as JSON.
+    /// Encoders of a DEEP group as JSON. Their outputs follow the features.
     #[serde(default)]
     pub sequence_encoders: Vec<Value>,
-    /// The suffix of its table names.
+    /// Suffix of the group's table names.
     #[serde(default)]
     pub embedding_name_suffix: Option<String>,
 }
@@ -239,13 +239,13 @@ pub struct GroupConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SequenceGroupConfig {
-    /// The name; by default that of the enclosing group.
+    /// The name; defaults to the enclosing group's.
     #[serde(default)]
     pub group_name: Option<String>,
     /// The features, in order.
     #[serde(default)]
     pub feature_names: Vec<String>,
-    /// The suffix of its table names.
+    /// Suffix of the group's table names.
     #[serde(default)]
     pub embedding_name_suffix: Option<String>,
 }

@@ -5,9 +5,9 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{key}: {reason}")]
 pub struct Problem {
-    /// The JSON pointer of the value, `/model_config/mmoe/expert_mlp/activation`.
+    /// JSON pointer of the value, such as `/model_config/mmoe/expert_mlp/activation`.
     pub key: String,
-    /// The reason, and the expected value.
+    /// The reason, with the expected value.
     pub reason: String,
 }
 
@@ -37,7 +37,7 @@ impl Problems {
         }
     }
 
-    /// `value` if there are no problems.
+    /// Returns `value` if there are no problems.
     ///
     /// # Errors
     /// All problems.

@@ -25,9 +25,9 @@ pub struct Features {
     pub groups: Vec<GroupConfig>,
     /// Columns of the tables of WIDE groups.
     pub wide_dim: usize,
-    /// Features of sampled items, which have separate tables.
+    /// Sampled features, whose tables are separate.
     pub(crate) sampled: BTreeSet<String>,
-    /// The feature whose `lengths` a sequence shares.
+    /// For each sequence that shares another one's `lengths`, the feature that owns them.
     pub(crate) lengths: BTreeMap<String, String>,
 }
 
@@ -46,8 +46,8 @@ struct SequenceMessage {
 }
 
 impl Features {
-    /// Parses the features and groups of a configuration: `feature_configs`, `data_config` and `model_config.feature_groups` of an
-    /// `EasyRecConfig` as JSON with the field names of the reference. `wide_dim` is the model's `wide_embedding_dim`; 0 means 4.
+    /// Parses the features and groups of an `EasyRecConfig` given as JSON with TorchEasyRec's field names: `feature_configs`, `data_config`
+    /// and `model_config.feature_groups`. `wide_dim` is the model's `wide_embedding_dim`; 0 means 4.
     ///
     /// # Errors
     /// Every unknown or unsupported key, groups with missing features, and different tables with the same name.
@@ -106,7 +106,7 @@ impl Features {
         self.features.insert(feature.name.clone(), feature);
     }
 
-    /// Features of a sampler's negatives form a separate data group.
+    /// Marks the features that a negative sampler provides. They form a separate data group.
     fn add_sampled<'a>(&mut self, of_data: impl Fn(&str) -> Option<&'a Value>) {
         if of_data("force_base_data_group").and_then(Value::as_bool) == Some(true) {
             return;
@@ -138,7 +138,7 @@ impl Features {
         self.features.get(name).is_some_and(|feature| feature.sequence.is_some())
     }
 
-    /// The feature that names the lengths of a sequence.
+    /// The name of the feature that owns the lengths of a sequence.
     pub fn lengths_of<'a>(&'a self, feature: &'a Feature) -> &'a str {
         self.lengths.get(&feature.name).unwrap_or(&feature.name)
     }
@@ -193,7 +193,7 @@ impl Features {
         }
     }
 
-    /// Checks that features with equal names of tables grow them alike.
+    /// Checks that features with the same table name use equal growth settings.
     fn check_growing(&self, feature: &Feature, problems: &mut Problems) {
         let mut same = self.features.values().filter(|other| other.is_sparse() && other.table == feature.table);
         let same = same.next().filter(|_| feature.is_sparse());
@@ -206,7 +206,7 @@ impl Features {
         }
     }
 
-    /// The growing tables by name, with their features.
+    /// The growing tables by name, each with the features that use it.
     pub fn growing(&self) -> BTreeMap<&str, (&Growing, Vec<&Feature>)> {
         let mut all: BTreeMap<&str, (&Growing, Vec<&Feature>)> = BTreeMap::new();
         for feature in self.features.values() {
@@ -217,19 +217,19 @@ impl Features {
         all
     }
 
-    /// The feature whose values an input holds, in any group of rows.
+    /// The feature whose values the input holds, with any prefix.
     pub fn feature_of_input(&self, input: &str) -> Option<&Feature> {
         let name = input.strip_suffix(".values")?;
         let after = name.match_indices('.').map(|(at, _)| &name[at + 1..]);
         std::iter::once(name).chain(after).find_map(|name| self.features.get(name))
     }
 
-    /// The group with a name.
+    /// The group of that name.
     pub fn group(&self, name: &str) -> Option<&GroupConfig> {
         self.groups.iter().find(|group| group.group_name == name)
     }
 
-    /// True if a group uses a table with this many rows.
+    /// True if a group uses a table of that name with this many rows.
     pub fn has_table(&self, table: &str, rows: usize) -> bool {
         self.groups.iter().any(|group| {
             let suffix = group.embedding_name_suffix.as_deref();
@@ -245,7 +245,7 @@ impl Features {
         })
     }
 
-    /// The input with the number of steps of every row of a sequence group.
+    /// The name of the input with the number of steps of every row of a sequence group.
     pub fn lengths_input(&self, group: &str) -> Option<String> {
         Some(format!("{}.lengths", self.lengths_of(self.first_sequence(group)?)))
     }
@@ -256,7 +256,7 @@ impl Features {
         names.filter_map(|name| self.features.get(name)).find(|feature| feature.sequence.is_some())
     }
 
-    /// The number of parts of a group that are not sequences: features, and encoders of a DEEP or WIDE group.
+    /// Number of non-sequence parts of a group: its features, and the encoders of a DEEP or WIDE group.
     pub fn dense_parts(&self, group: &str) -> usize {
         let Some(group) = self.group(group) else { return 0 };
         let names = group.feature_names.iter();
@@ -265,7 +265,7 @@ impl Features {
         features.count() + if is_dense { group.sequence_encoders.len() } else { 0 }
     }
 
-    /// The inputs of a graph with these features, from rows of their columns in any order.
+    /// Encodes rows of the named columns as graph inputs. Rows may be in any order.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and the row.
@@ -278,8 +278,8 @@ impl Features {
         self.encode_each(names, rows.clone(), |feature| encoded(feature, &column, rows.clone()))
     }
 
-    /// [`Features::encode`] with the items of a row of negatives appended: steps that follow the last row of a sequence, rows of other
-    /// features.
+    /// [`Features::encode`] with the items of a row of negatives appended: to a sequence as steps of its last row, to other features as
+    /// new rows.
     ///
     /// # Errors
     /// As [`Features::encode`], and if two columns of the negatives have different numbers of items.
@@ -305,7 +305,7 @@ impl Features {
         })
     }
 
-    /// The number of items of a feature in a row of negatives.
+    /// Number of items of a feature in a row of negatives.
     ///
     /// # Errors
     /// As [`Features::encode`].
@@ -329,7 +329,7 @@ impl Features {
         Ok(encoded(feature, column, rows)?.first_ids(feature))
     }
 
-    /// The number of steps, or ids, of a feature in every row.
+    /// Number of steps of a sequence, or of ids of other features, in every row.
     ///
     /// # Errors
     /// As [`Features::encode`].

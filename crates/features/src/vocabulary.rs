@@ -1,14 +1,14 @@
-//! Sizes of tables that are defined by vocabulary files of the configuration.
+//! Table sizes that are only defined by vocabulary files.
 
 use crate::feature::MAX_ROWS;
 use crate::{Features, Problems};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Keys for the rows of a table that take precedence over `vocab_file`.
+/// Keys that define the number of table rows and take precedence over `vocab_file`.
 const SIZES: [&str; 6] = ["zch", "dynamicemb", "hash_bucket_size", "num_buckets", "vocab_list", "vocab_dict"];
 
-/// The JSON pointers of features in an `EasyRecConfig` whose number of table rows is only defined by `vocab_file`.
+/// JSON pointers of the features of an `EasyRecConfig` whose number of table rows only `vocab_file` defines.
 pub fn vocabulary_files(config: &Value) -> Vec<String> {
     let mut found = vec![];
     search(config.get("feature_configs").unwrap_or(&Value::Null), "/feature_configs", &mut found);
@@ -31,8 +31,8 @@ fn search(value: &Value, pointer: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Sets `num_buckets` of these tables in a configuration to the rows of the tensors of a checkpoint, by their names without the leading
-/// `model.`. Encoded columns hold rows of tables, so the files themselves are not needed.
+/// Sets `num_buckets` of the features of [`vocabulary_files`] to the number of rows of their tables in a checkpoint. `tensors` are
+/// names without the leading `model.`, and shapes. Encoded columns hold row numbers, so the files themselves are not needed.
 ///
 /// # Errors
 /// As [`Features::parse`].

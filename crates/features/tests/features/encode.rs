@@ -1,4 +1,4 @@
-//! Encoded columns become inputs as the format defines, for every type of column.
+//! Columns of every type are encoded as inputs in the documented format.
 
 use rewire_features::{Column, Data, DefaultRow, EncodeError, Features, MixedCells, Offsets, OwnedCell, Validity};
 use rewire_graph::HostTensor;
@@ -17,7 +17,7 @@ fn features(configs: Value, groups: Value) -> Features {
     Features::parse(&config, 0).unwrap()
 }
 
-/// The inputs of a feature `f` of one kind.
+/// Encodes one column as a feature `f` of the given kind.
 fn encode(kind: &str, keys: Value, column: &Column<'_>) -> Result<Inputs, EncodeError> {
     let mut message = json!({"feature_name": "f", "embedding_dim": 4});
     message.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
@@ -51,7 +51,7 @@ fn ids() {
     };
     let inputs = encode("id_feature", buckets.clone(), &some).unwrap();
     assert_eq!((ints(&inputs, "values"), ints(&inputs, "lengths")), (vec![3, 5], vec![1, 0, 1]));
-    // A column with one integer per row only uses the first default.
+    // A column of single integers only uses the first default.
     let inputs = encode("id_feature", default.clone(), &some).unwrap();
     assert_eq!(ints(&inputs, "values"), [3, 1, 5]);
     let texts = text(&[0, 3, 3, 4], "7|89");

@@ -1,4 +1,4 @@
-//! Groups are traced with the reference's tables and arithmetic.
+//! Groups are traced with TorchEasyRec's tables and arithmetic.
 
 use rewire_features::{Column, Data, Features, Group, Offsets};
 use rewire_graph::{HostTensor, Scope, Tensor, interpret};
@@ -8,7 +8,7 @@ use std::collections::HashMap;
 const POOLED: &str = "emb_impls.__BASE__.ebc.embedding_bags";
 const UNPOOLED: &str = "seq_emb_impls.__BASE__.ec_dict.2.embeddings";
 
-/// Texts as a column.
+/// Strings as a column.
 struct Texts(Vec<i32>, String);
 
 impl Texts {
@@ -25,13 +25,13 @@ impl Texts {
     }
 }
 
-/// A table of two columns whose row `i` is `[i, 10 i]`.
+/// A table of width 2 whose row `i` is `[i, 10 i]`.
 fn table(rows: usize) -> HostTensor {
     let values: Vec<f32> = (0..rows).flat_map(|row| [row as f32, 10.0 * row as f32]).collect();
     HostTensor::f32([rows, 2], &values).unwrap()
 }
 
-/// The value of a configuration's first group, part after part of a DEEP group, then queries and steps.
+/// The first group of a configuration: the parts of a DEEP group, otherwise query and steps.
 fn run(configs: Value, group: Value, parameters: &[(&str, HostTensor)], columns: &[(&str, &[&str])]) -> Vec<Vec<f32>> {
     let config = json!({
         "data_config": {"fg_encoded_multival_sep": "|"},
@@ -112,7 +112,7 @@ fn queries_read_unpooled_tables() {
         ("first", &["2|3", ""]),
         ("all", &["2|3", ""]),
         ("s__a", &["1;2", "3"]),
-        // Steps are cut, and filled up with zeros, to those of the first sequence.
+        // Steps are truncated or zero-padded to the lengths of the first sequence.
         ("s__b", &["4|5", "1;2;3"]),
         ("s__c", &["0.5;1.5", ""]),
     ];
