@@ -7,23 +7,23 @@ use rewire_graph::{DType, Scope, Tensor};
 use rewire_hstu::pipeline::{self, Groups, HstuModel};
 use serde_json::Value;
 
-/// The prefix of history inputs in a [`TracedCached`].
+/// Prefix of the history inputs of a [`TracedCached`].
 pub const HISTORIES: &str = "history.";
 
-/// A traced ranker in two parts that share KV caches: histories, whose keys and values are stored, and requests that attend
-/// to them.
+/// A ranker traced in two parts that share KV caches: histories, whose keys and values are stored, and requests, which attend to
+/// the stored histories.
 ///
-/// Inputs of histories are those of [`rewire_features`] with the prefix [`HISTORIES`], for a separate batch. The cache
-/// rows that histories write and requests read are the inputs of [`HstuModel::forward_cached`].
+/// Histories form a separate batch: their inputs are the inputs of [`rewire_features`] with the prefix [`HISTORIES`]. The row numbers
+/// of the cache that histories write and requests read are inputs of [`HstuModel::forward_cached`].
 #[derive(Debug)]
 pub struct TracedCached {
-    /// The graph, and everything about requests.
+    /// The graph of both parts, and the interface of requests.
     pub traced: Traced,
-    /// The features of histories.
+    /// The features that histories are encoded from.
     pub histories: Vec<String>,
 }
 
-/// Traces a `dlrm_hstu` or `ultra_hstu` pipeline in two parts; keys and values of histories are stored as `dtype`.
+/// Traces a `dlrm_hstu` or `ultra_hstu` pipeline in two parts. Keys and values of histories are stored as `dtype`.
 ///
 /// # Errors
 /// As [`trace`](crate::trace), and for pipelines of other models.
@@ -44,14 +44,14 @@ pub fn trace_cached(config: &Value, dtype: DType) -> Result<TracedCached, TraceE
     Ok(TracedCached { traced, histories })
 }
 
-/// The predictions of a model.
+/// Traces the HSTU model over the groups of its pipeline.
 pub(crate) fn predictions(model: &Model<'_>, hstu: &HstuModel) -> Result<Predictions, TraceError> {
     let groups = groups(model, hstu.history_groups().into_iter().chain(hstu.candidate_groups()))?;
     let outputs = hstu.forward(model.scope, &groups).map_err(|error| of_model(error, &model.pointer()))?;
     Ok(outputs.values)
 }
 
-/// Those of the groups that the pipeline has.
+/// Traces the named groups, except those that the pipeline does not have.
 fn groups(model: &Model<'_>, names: impl IntoIterator<Item = String>) -> Result<Groups, TraceError> {
     let present = names.into_iter().filter(|name| model.features.group(name).is_some());
     present.map(|name| Ok((name.clone(), group(model, &name)?))).collect()

@@ -34,27 +34,27 @@ impl From<Problem> for TraceError {
 pub struct Interface {
     /// The features and groups of the pipeline.
     pub features: Features,
-    /// The layout of histories in plans that separate them from candidates.
+    /// The layout of histories, for plans that compute them separately from candidates.
     pub histories: Option<Histories>,
-    /// The input with the number of items of every row, if outputs are per item.
+    /// The input with the number of items of every row; `None` if all outputs have one row per row of the batch.
     lengths: Option<String>,
 }
 
 /// Histories of a ranker that are computed separately from candidates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Histories {
-    /// Tokens of contextual features before the steps of each history.
+    /// Number of contextual tokens before the steps of each history.
     pub context: usize,
     /// The channels, each with a separate cache.
     pub channels: Vec<Channel>,
-    /// The feature with the times of candidates.
+    /// The feature with the timestamps of candidates.
     pub time: String,
-    /// True if the last candidate of a row, not the first, has the time of its request.
+    /// True if the request's time is the timestamp of the row's last candidate; otherwise of its first one.
     pub is_ascending: bool,
 }
 
 impl Histories {
-    /// `None` if groups of sequences or times of a ranking model are missing.
+    /// `None` unless the pipeline has sequence groups for all channels, and candidate timestamps with one number per step.
     fn of(features: &Features, layout: Layout) -> Option<Self> {
         let channel = |KeptChannel { name, tokens_per_step }: &KeptChannel| {
             let feature = features.first_sequence(name)?.name.clone();
@@ -84,10 +84,10 @@ pub struct Channel {
 }
 
 impl Interface {
-    /// Parses the interface of [`trace`]'s plan, without the options of its modules.
+    /// Parses the interface of the graph that [`trace`] builds, without parsing the options of its modules.
     ///
     /// # Errors
-    /// The invalid keys of features and groups, by their JSON pointers.
+    /// Invalid keys of features and groups, with their JSON pointers.
     pub fn new(config: &Value) -> Result<Self, Problems> {
         let (kind, message) = model_of(config)?;
         let features = Features::parse(config, wide_dim(kind, message))?;
@@ -100,21 +100,21 @@ impl Interface {
         Self { features, histories, lengths }
     }
 
-    /// The features that these inputs of the graph are encoded from.
+    /// Names of the features whose columns are needed to encode these inputs.
     pub fn columns<'i>(&self, inputs: impl IntoIterator<Item = &'i str>) -> Vec<String> {
         let inputs: BTreeSet<&str> = inputs.into_iter().ordered_set();
         let read = self.features.features.values().filter(|feature| inputs.contains(feature.input("values").as_str()));
         read.map(|feature| feature.name.clone()).collect()
     }
 
-    /// The rows of an output. Items of match models have their own rows, users those of the batch.
+    /// The rows of an output: for models with an item sequence, one row per item, except for user vectors.
     pub fn rows_of(&self, output: &str) -> OutputRows {
         let lengths = self.lengths.as_ref().filter(|_| output != USERS);
         lengths.map_or(OutputRows::Batch, |lengths| OutputRows::Steps { lengths: lengths.clone() })
     }
 }
 
-/// The output with the vectors of users.
+/// Name of the output with the user vectors.
 const USERS: &str = "user_tower_emb";
 
 /// A traced pipeline.
@@ -124,13 +124,13 @@ pub struct Traced {
     pub graph: Graph,
     /// The features and groups of the pipeline, and the rows of its outputs.
     pub interface: Interface,
-    /// The features that the graph reads, whose columns [`Features::encode`] needs.
+    /// Features that the graph reads; [`Features::encode`] needs their columns.
     pub columns: Vec<String>,
     /// The outputs, in the order of the reference's predictions.
     pub outputs: Vec<Output>,
     /// State-dict tensors that follow from the configuration and are not parameters of the graph.
     pub buffers: Vec<Buffer>,
-    /// The divisor of similarities in match models; `None` for other models.
+    /// The divisor of similarities; `None` unless the model is a match model.
     pub temperature: Option<f64>,
 }
 
@@ -155,10 +155,10 @@ pub enum OutputRows {
     },
 }
 
-/// Traces the pipeline of an `EasyRecConfig`, as JSON with the field names of the reference.
+/// Traces the pipeline of an `EasyRecConfig`, given as JSON with TorchEasyRec's field names.
 ///
 /// # Errors
-/// [`TraceError::Config`] lists the unsupported keys, by their JSON pointers.
+/// [`TraceError::Config`] lists all unsupported keys with their JSON pointers.
 pub fn trace(config: &Value) -> Result<Traced, TraceError> {
     let pipeline = Pipeline::parse(config)?;
     let scope = Scope::new().without_places();
@@ -174,12 +174,12 @@ pub fn trace(config: &Value) -> Result<Traced, TraceError> {
 pub(crate) struct Pipeline<'a> {
     /// `model_config`
     config: &'a Value,
-    /// The key of the model in it.
+    /// The key of the model in `model_config`.
     kind: &'a str,
-    /// The value of the key.
+    /// The value of that key.
     message: &'a Value,
     features: Features,
-    /// The model, if it is of that family.
+    /// The model, if it belongs to the HSTU family.
     pub hstu: Option<HstuModel>,
 }
 
@@ -205,13 +205,13 @@ impl<'a> Pipeline<'a> {
         Ok(Self { config: model, kind, message, features, hstu })
     }
 
-    /// The model in a scope; input names have the prefix `prefix`.
+    /// The model to trace in `scope`. Its input names start with `prefix`.
     pub fn model<'m>(&'m self, scope: &'m Scope, prefix: &'m str) -> Model<'m> {
         let Self { config, kind, message, features, .. } = self;
         Model { scope, features, config, kind, message, prefix, items: prefix, extra: None }
     }
 
-    /// The interface; without histories if they cannot be separated.
+    /// The interface; `histories` is `None` if they cannot be computed separately.
     pub fn interface(&self) -> Interface {
         let interface = Interface::of(self.features.clone(), Layout::of(self.kind, self.message));
         let is_cacheable = self.hstu.as_ref().is_some_and(HstuModel::is_cacheable);
@@ -234,7 +234,7 @@ impl<'a> Pipeline<'a> {
     }
 }
 
-/// The only model of a configuration: its key in `model_config`, and the value of the key.
+/// The only model of a configuration: its key in `model_config`, and its message.
 fn model_of(config: &Value) -> Result<(&str, &Value), Problems> {
     let members = config.get("model_config").and_then(Value::as_object).into_iter().flatten();
     let mut kinds = members.filter(|(key, _)| !OTHER_KEYS.contains(&key.as_str()));
@@ -244,7 +244,7 @@ fn model_of(config: &Value) -> Result<(&str, &Value), Problems> {
     }
 }
 
-/// Columns of the tables of WIDE groups; 0 for the default.
+/// Width of the tables of WIDE groups; 0 selects the default.
 fn wide_dim(kind: &str, message: &Value) -> usize {
     let wide = message.get("wide_embedding_dim").and_then(Value::as_u64);
     let wide = wide.and_then(|wide| usize::try_from(wide).ok());
@@ -263,7 +263,7 @@ const OTHER_KEYS: [&str; 8] = [
     "use_pareto_loss_weight",
 ];
 
-/// Keys for numbers of graph parts.
+/// Keys that count repeated parts of the graph.
 const PARTS: [&str; 9] = [
     "cross_num",
     "expert_num_per_task",
@@ -276,7 +276,7 @@ const PARTS: [&str; 9] = [
     "task_domain_num",
 ];
 
-/// Keys for widths.
+/// Keys that define widths.
 const WIDTHS: [&str; 15] = [
     "aggregation_dim",
     "cin_layer_size",
@@ -295,12 +295,12 @@ const WIDTHS: [&str; 15] = [
     "wide_embedding_dim",
 ];
 
-/// The largest value of a key.
+/// The maximum value of a key; `None` for keys without a limit.
 fn most(key: &str) -> Option<usize> {
     PARTS.contains(&key).then_some(MAX_PARTS).or(WIDTHS.contains(&key).then_some(MAX_WIDTH))
 }
 
-/// Checks every MLP, width and number in a message, so that the size of graphs is bounded.
+/// Checks every MLP, width and count in a message, so that the size of the graph is bounded.
 fn check(message: &Value, pointer: &str, problems: &mut Problems) {
     let key = pointer.rsplit('/').find(|key| key.parse::<usize>().is_err()).unwrap_or_default();
     if let (Some(value), Some(most)) = (message.as_f64(), most(key))
@@ -324,7 +324,7 @@ fn check(message: &Value, pointer: &str, problems: &mut Problems) {
     }
 }
 
-/// A problem with a key below `pointer`.
+/// Converts the error of a key below `pointer`.
 pub(crate) fn problem(pointer: &str, error: ConfigError) -> Problem {
     let path = error.key.replace('[', "/").replace(']', "").replace('.', "/");
     Problem::new(format!("{pointer}/{path}"), format!("must be {}, got {}", error.expected, error.actual))
@@ -348,7 +348,7 @@ pub(crate) fn of_model(error: ModelError, pointer: &str) -> TraceError {
     }
 }
 
-/// The inputs of a graph with the prefix `prefix`.
+/// Names of the graph's inputs that start with `prefix`, without the prefix.
 pub(crate) fn inputs<'g>(graph: &'g Graph, prefix: &'g str) -> impl Iterator<Item = &'g str> {
     let names = graph.ids().filter_map(|id| graph.op::<Input>(id));
     names.filter_map(move |input| input.name.strip_prefix(prefix))

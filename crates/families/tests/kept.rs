@@ -1,4 +1,4 @@
-//! Rankers of the HSTU family in two parts return the same as in one.
+//! HSTU rankers traced in two parts return the same predictions as the whole model.
 #![allow(clippy::unwrap_used)]
 
 use rewire_families::{HISTORIES, Interface, trace, trace_cached};
@@ -14,10 +14,10 @@ type Tensors = HashMap<String, HostTensor>;
 
 const ROWS: usize = 3;
 const CACHE_ROWS: usize = 80;
-/// When the rows' requests come.
+/// The request time of each row.
 const TIMES: [f32; ROWS] = [1_000_000.0, 1_300_000.0, 900_000.0];
 
-/// A pipeline, and how many tokens its channels have.
+/// A pipeline, and the numbers of tokens in its channels.
 struct Case {
     folder: &'static str,
     channels: &'static [(&'static str, &'static str)],
@@ -44,7 +44,7 @@ fn weights(case: &Case) -> Result<Tensors, Box<dyn Error>> {
     tensors.map(tensor).collect()
 }
 
-/// Steps of the rows of a sequence.
+/// Number of steps of a sequence in each row.
 fn steps(sequence: &str) -> [usize; ROWS] {
     match sequence {
         "cand_seq" => [2, 1, 3],
@@ -65,7 +65,7 @@ fn cell(feature: &Feature, row: usize) -> String {
     (0..count).map(step).collect::<Vec<_>>().join("|")
 }
 
-/// The inputs of features, behind a prefix.
+/// The encoded features, with prefixed input names.
 fn encoded(features: &Features, names: &[String], prefix: &str, rows: Range<usize>) -> Result<Tensors, Box<dyn Error>> {
     let texts = |name: &String| {
         let cells = (0..ROWS).map(|row| OwnedCell::Text(cell(&features.features[name], row)));
@@ -76,7 +76,7 @@ fn encoded(features: &Features, names: &[String], prefix: &str, rows: Range<usiz
     Ok(inputs.into_iter().map(|(name, tensor)| (format!("{prefix}{name}"), tensor)).collect())
 }
 
-/// The cache rows that histories write and requests read.
+/// The inputs for the cache: rows to write and read, and request times.
 fn places(case: &Case, histories: Range<usize>, requests: Range<usize>) -> Tensors {
     let mut all = Tensors::new();
     for (channel, sequence) in case.channels {
@@ -132,12 +132,12 @@ fn check(case: &Case) -> Result<(), Box<dyn Error>> {
 fn kept_histories_give_the_predictions_of_the_whole() -> Result<(), Box<dyn Error>> {
     let channels = &[("uih_click", "click_seq"), ("uih_view", "view_seq")];
     check(&Case { folder: "ultra_hstu_channels", channels, context: 2, tokens_a_step: 1 })?;
-    // Rows of candidates depend on contextual features here.
+    // Here the rows of candidates depend on contextual features.
     let channels = &[("uih", "uih_seq")];
     check(&Case { folder: "dlrm_hstu_interleave", channels, context: 1, tokens_a_step: 2 })
 }
 
-/// The interface parsed from a package's configuration equals that of its traced model.
+/// The interface parsed from the configuration equals the traced model's.
 #[test]
 fn the_interface_of_a_configuration_is_that_of_its_model() -> Result<(), Box<dyn Error>> {
     let kinds = ["descending", "interleave", "kuairand", "train"].map(|kind| format!("dlrm_hstu_{kind}"));

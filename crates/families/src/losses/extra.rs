@@ -1,12 +1,11 @@
-//! Losses of modules and models, in addition to those that compare predictions with labels, and state-dict tensors that no
-//! graph uses.
+//! Losses of modules and models that do not compare predictions with labels, and state-dict tensors that the graph does not read.
 
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use rewire_hstu::modules::Buffer;
 use rewire_losses::mean;
 use std::cell::RefCell;
 
-/// Maps one value per row, or the loss itself, and the sample weights `[B]` to the loss.
+/// Reduces a value per row `[B]`, or a complete loss, to the loss. The last argument is the sample weights `[B]`.
 type Reduce = fn(&Scope, &Tensor, Option<&Tensor>) -> Tensor;
 
 /// A loss of a module.
@@ -17,7 +16,7 @@ pub(crate) struct ExtraLoss {
     pub reduce: Reduce,
 }
 
-/// Losses and buffers that modules add during tracing; modules with the same name add one.
+/// Losses and buffers that modules add during tracing. A later one replaces an earlier one of the same name.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
     losses: RefCell<Vec<ExtraLoss>>,
@@ -31,7 +30,7 @@ impl Extras {
         losses.push(ExtraLoss { name, value, reduce });
     }
 
-    /// Adds the buffers of windows of these lengths in the module `path`.
+    /// Adds the buffers `windows_len` and `cumsum_windows_len` of the module `path`.
     pub fn add_windows(&self, path: &str, lengths: &[i64]) -> Result<(), TensorSizeError> {
         let starts: Vec<i64> =
             lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
@@ -41,7 +40,7 @@ impl Extras {
         Ok(())
     }
 
-    /// Adds a tensor of the reference's state dict.
+    /// Adds a tensor of TorchEasyRec's state dict.
     pub fn add_buffer(&self, name: String, value: HostTensor) {
         let mut buffers = self.buffers.borrow_mut();
         buffers.retain(|known| known.name != name);
@@ -57,27 +56,27 @@ impl Extras {
     }
 }
 
-/// The loss itself.
+/// No reduction: the value is the loss.
 pub(crate) fn whole(_: &Scope, value: &Tensor, _: Option<&Tensor>) -> Tensor {
     value.clone()
 }
 
-/// The mean of rows `[B]`, weighted by sample weights over their mean.
+/// The mean over rows `[B]`, weighted by sample weights divided by their mean.
 pub(crate) fn mean_of_rows(scope: &Scope, rows: &Tensor, weights: Option<&Tensor>) -> Tensor {
     mean(scope, rows, weights)
 }
 
-/// The mean of rows `[B]`, ignoring sample weights.
+/// The mean over rows `[B]`, ignoring sample weights.
 pub(crate) fn unweighted_mean(scope: &Scope, rows: &Tensor, _: Option<&Tensor>) -> Tensor {
     mean(scope, rows, None)
 }
 
-/// The sum of rows `[B]`; their weighted mean if there are sample weights.
+/// The sum over rows `[B]`, or their weighted mean if there are sample weights.
 pub(crate) fn sum_or_mean(scope: &Scope, rows: &Tensor, weights: Option<&Tensor>) -> Tensor {
     weights.map_or_else(|| rows.sum(0).reshape(()), |weights| mean(scope, rows, Some(weights)))
 }
 
-/// The square root of the sum of rows `[B]`, weighted by sample weights over their mean.
+/// The square root of the sum over rows `[B]`, weighted by sample weights divided by their mean.
 pub(crate) fn root_of_sum(scope: &Scope, rows: &Tensor, weights: Option<&Tensor>) -> Tensor {
     let count = scope.host_size(rows.dim(0)).cast(DType::F32);
     (mean(scope, rows, weights) * count).sqrt()

@@ -1,25 +1,26 @@
-//! Hard negatives: sampled items that belong to one positive item of the batch each. Rows have one, those of `hstu_match` several.
+//! Hard negatives: sampled items that are negatives of only one positive item of the batch. Rows have one positive item; rows of
+//! `hstu_match` have several.
 
 use rewire_features::{Cell, EncodeError, LabelColumn, NegativeRow, Problem, Problems};
 use rewire_graph::{DType, HostTensor, Scope, Tensor};
 use rewire_losses::HardNegatives;
 use serde_json::Value;
 
-/// The column of a table of negatives with a pair per hard negative: its positive item of the batch, and its slot there.
+/// The column of a table of negatives with a pair per hard negative: the index of its positive item in the batch, and its slot there.
 pub(super) const INDICES: &str = "hard_neg_indices";
 
 const ROWS: &str = "hard_negatives.rows";
 const SLOTS: &str = "hard_negatives.slots";
 
-/// The hard negatives of a sampler: the last items of a row of negatives.
+/// A sampler with hard negatives, which are the last items of a row of negatives.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HardSampler {
-    /// The most hard negatives of a positive item.
+    /// Maximum number of hard negatives per positive item.
     slots: usize,
 }
 
 impl HardSampler {
-    /// The sampler of a configuration with hard negatives, if it has one.
+    /// Reads the hard negative sampler of a configuration; `None` if it has none.
     pub fn read(config: &Value) -> Result<Option<Self>, Problems> {
         let samplers = ["hard_negative_sampler", "hard_negative_sampler_v2"];
         let found = samplers.map(|name| format!("/data_config/{name}"));
@@ -32,18 +33,18 @@ impl HardSampler {
         }
     }
 
-    /// The hard negatives among the graph's items: `items` `[H, E]`.
+    /// The hard negatives of the graph, with embeddings `items` `[H, E]`.
     pub fn traced(self, scope: &Scope, items: Tensor) -> HardNegatives {
         let [users, slots] = [ROWS, SLOTS].map(|name| scope.input(name, DType::U32, [Self::count(scope)]));
         HardNegatives { items, users, slots, slot_count: self.slots }
     }
 
-    /// The number of hard negatives of a batch.
+    /// The number `H` of hard negatives of a batch.
     pub fn count(scope: &Scope) -> rewire_graph::Dim {
         scope.size("hard_negatives")
     }
 
-    /// The inputs of a batch with this many positive items, whose row of negatives has this many items.
+    /// Encodes the inputs for a batch of `positives` positive items, whose row of negatives has `items` items.
     pub fn encode(
         self,
         positives: usize,

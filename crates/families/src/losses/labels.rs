@@ -7,11 +7,11 @@ use std::ops::Range;
 /// The values of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LabelKind {
-    /// From 0 to 1.
+    /// A number from 0 to 1.
     Probability,
-    /// Below this number.
+    /// An integer below this number of classes.
     Class(usize),
-    /// Action bits.
+    /// A bit mask of actions.
     Bits,
     Number,
 }
@@ -29,16 +29,16 @@ pub(super) struct LabelInput {
 enum Source {
     Label(LabelKind),
     SampleWeight,
-    /// The first id of a feature, for every label.
+    /// For every label the first id of a feature.
     Session,
 }
 
-/// The rows that have labels.
+/// The rows that labels belong to.
 #[derive(Clone, Debug)]
 pub(super) enum LabelRows {
-    /// Rows of the batch.
+    /// One label per row of the batch.
     Batch,
-    /// Steps of a sequence, given by a feature.
+    /// One label per step of a sequence; `feature` defines the steps.
     Steps { feature: String },
 }
 
@@ -57,7 +57,7 @@ impl LabelInputs {
         Self { rows, inputs: vec![] }
     }
 
-    /// A label `[rows]`: `F32` for probabilities and numbers, else `I64`.
+    /// A label `[rows]`: `F32` for probabilities and numbers, otherwise `I64`.
     pub fn label(&mut self, scope: &Scope, column: &str, kind: LabelKind, rows: &Dim) -> Tensor {
         let (name, dtype) = match kind {
             LabelKind::Probability | LabelKind::Number => (format!("labels.{column}"), DType::F32),
@@ -81,7 +81,7 @@ impl LabelInputs {
         scope.lengths(POSITIVES, scope.size("batch"))
     }
 
-    /// Each use of an input adds its conditions on the values.
+    /// Adds an input, unless one with the same name, column and kind exists.
     fn input(
         &mut self,
         scope: &Scope,
@@ -98,7 +98,7 @@ impl LabelInputs {
         tensor
     }
 
-    /// The inputs, from rows of columns.
+    /// Encodes the inputs from rows of the named columns.
     pub fn encode<'c>(
         &self,
         features: &Features,
@@ -162,7 +162,7 @@ impl LabelRows {
         Ok(Some(Steps { feature, delimiter, lengths: features.steps(feature, column, rows)? }))
     }
 
-    /// The first id of a feature for every label.
+    /// For every label the first id of a feature.
     pub fn ids<'c>(
         &self,
         features: &Features,

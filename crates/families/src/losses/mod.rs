@@ -2,18 +2,19 @@
 //!
 //! # Inputs
 //!
-//! In addition to those of [`rewire_features`], for `B` rows and `R` labels (`B`, or the candidates of all rows for HSTU
-//! rankers):
+//! The graph has the inputs of [`rewire_features`] and the following. `B` is the number of rows, `R` the number of labels: `B`, or for
+//! HSTU rankers the number of candidates of all rows.
 //!
 //! | input | type | contents |
 //! |---|---|---|
 //! | `labels.<column>` | F32 `[R]` | a label that is a probability or a number |
-//! | `labels.<column>.integer` | I64 `[R]` | a label that is a class, a domain, or bits of actions |
+//! | `labels.<column>.integer` | I64 `[R]` | a label that is a class, a domain, or a bit mask of actions |
 //! | `sample_weights.<column>` | F32 `[R]` | sample weights |
-//! | `sessions.<feature>` | U32 `[R]` | the session of each label, the first id of the feature |
-//! | `items.<feature>.*` | | features of items of two-tower models with sampled negatives: those of the `B` rows, then the negatives |
-//! | `hard_negatives.rows`, `hard_negatives.slots` | U32 `[H]` | of the last `H` sampled items: the row of the batch (in `hstu_match` the positive item) that each is a negative of, and its place among those of that row |
-//! | `positives.lengths` | integers `[B]`, read on the host | the positive items of each row of `hstu_match`; its candidates have the negatives behind the last row's |
+//! | `sessions.<feature>` | U32 `[R]` | the session of each label: the first id of the feature |
+//! | `items.<feature>.*` | | two-tower models with sampled negatives: item features of the `B` rows, then of the negatives |
+//! | `hard_negatives.rows` | U32 `[H]` | the row (in `hstu_match` the positive item) that each of the last `H` sampled items is a negative of |
+//! | `hard_negatives.slots` | U32 `[H]` | its index among the hard negatives of that row |
+//! | `positives.lengths` | integers `[B]`, read on the host | positive items per row of `hstu_match`; negatives follow the last row's candidates |
 
 mod extra;
 mod hard;
@@ -39,7 +40,7 @@ use similarity::MatchMessage;
 use std::ops::Range;
 use tracer::Tracer;
 
-/// The prefix of item inputs if a batch has other items than rows.
+/// Prefix of item inputs, if the batch contains more items than rows.
 const ITEMS: &str = "items.";
 
 /// The prefix of loss outputs.
@@ -48,13 +49,13 @@ pub const LOSS: &str = "loss.";
 /// The output with the sum of all losses.
 pub const TOTAL: &str = "loss";
 
-/// The output of match models in [`Mode::Eval`] with similarities `[R, N]`.
+/// The output of match models in [`Mode::Eval`] with the similarities `[R, N]`.
 pub const SIMILARITY: &str = "similarity";
 
 /// A traced pipeline with its losses.
 #[derive(Debug)]
 pub struct TracedLosses {
-    /// The graph. Its outputs are predictions, `loss.<name>` for each of `losses`, and their sum `loss`, each F32 of one element.
+    /// The graph. Its outputs are the predictions, a scalar F32 `loss.<name>` for each of `losses`, and their sum `loss`.
     pub graph: Graph,
     /// The features and groups of the pipeline.
     pub features: Features,
@@ -62,36 +63,36 @@ pub struct TracedLosses {
     pub columns: Vec<String>,
     /// The columns that the table of negatives must have; empty for models without sampled negatives.
     pub negatives: Vec<String>,
-    /// The predictions, as in [`Traced`]; in [`Mode::Eval`] also those of each row's domain (`pepnet`) and the similarities of match models.
+    /// The predictions, as in [`Traced`]. [`Mode::Eval`] adds predictions for each row's domain (`pepnet`) and similarities (match models).
     pub outputs: Vec<Output>,
-    /// The reference's names of the losses, in the order of their sum.
+    /// TorchEasyRec's names of the losses, in the order in which they are summed.
     pub losses: Vec<String>,
     /// The tasks of a ranking model.
     pub tasks: Vec<Task>,
-    /// The match model's metrics and the column of the row's own item in its similarities; `None` for ranking models.
+    /// Evaluation settings of a match model; `None` for ranking models.
     pub matching: Option<Matching>,
     /// State-dict tensors that follow from the configuration and are not parameters of the graph.
     pub buffers: Vec<Buffer>,
-    /// State-dict tensors that follow from the configuration and are not used here.
+    /// State-dict tensors that follow from the configuration and that rewire does not read.
     pub unread: Vec<Buffer>,
-    /// The features that the graph reads from rows, and from items if these have separate inputs.
+    /// The features that the graph reads per row; `items` has those read per item, if items have separate inputs.
     rows: Vec<String>,
     items: Vec<String>,
     hard: Option<HardSampler>,
     labels: LabelInputs,
 }
 
-/// The evaluation of a match model.
+/// Evaluation settings of a match model.
 #[derive(Clone, Debug)]
 pub struct Matching {
     /// Metric messages of the configuration.
     pub metrics: Vec<Value>,
-    /// True if the row's own item is in the column with the row's number; otherwise it is in the first one.
+    /// True if column `i` of the similarities of row `i` is the row's own item. Otherwise it is column 0.
     pub in_batch: bool,
 }
 
-/// Traces the pipeline of an `EasyRecConfig` with its losses, in addition to the outputs of [`trace`](crate::trace). [`Mode::Train`]
-/// returns the training graph, with its additional losses.
+/// Traces the pipeline of an `EasyRecConfig` with its losses. The outputs include those of [`trace`](crate::trace). [`Mode::Train`]
+/// builds the training graph, which has additional losses.
 ///
 /// ```
 /// use rewire_graph::Mode;
@@ -168,7 +169,7 @@ pub fn trace_losses(config: &Value, mode: Mode) -> Result<TracedLosses, TraceErr
     Ok(traced)
 }
 
-/// Rejects options that change losses but are not supported here.
+/// Rejects unsupported options that would change losses.
 fn check(config: &Value, mode: Mode) -> Result<(), Problems> {
     let mut problems = Problems::default();
     let key = "/model_config/use_pareto_loss_weight";
@@ -194,8 +195,7 @@ impl TracedLosses {
         all
     }
 
-    /// The inputs of the graph, from rows of named columns, and from a row of the table of negatives for models that have
-    /// it.
+    /// Encodes rows of the named columns as graph inputs. Models with sampled negatives also need a row of the table of negatives.
     ///
     /// # Errors
     /// [`EncodeError`] names the column and the row.
@@ -230,7 +230,7 @@ impl TracedLosses {
         Ok(inputs)
     }
 
-    /// The first id of a sparse feature for every label, such as the groups of a metric.
+    /// For every label the first id of a sparse feature, for instance the group of a grouped metric.
     ///
     /// # Errors
     /// As [`TracedLosses::encode`].

@@ -1,4 +1,4 @@
-//! Similarities of users and items; training maximizes the similarity of each user to its positive item.
+//! Similarities of users and items. Training maximizes the similarity of each user and its positive item.
 
 use super::hard::HardSampler;
 use super::labels::LabelInputs;
@@ -32,7 +32,7 @@ fn ten() -> f64 {
 }
 
 impl MatchMessage {
-    /// The keys of a model whose sampler may supply hard negatives.
+    /// Reads the model's message. `hard` is the hard negative sampler, if there is one.
     pub fn read(model: &Model<'_>, hard: Option<HardSampler>) -> Result<Self, Problems> {
         let mut problems = Problems::default();
         let message = read::<Self>(model.message, &model.pointer(), &mut problems);
@@ -44,12 +44,12 @@ impl MatchMessage {
         }
     }
 
-    /// The hard negatives of a batch; in-batch negatives have none.
+    /// The hard negative sampler; `None` with in-batch negatives, which have no hard ones.
     pub fn hard(&self) -> Option<HardSampler> {
         self.hard.filter(|_| !self.in_batch_negative)
     }
 
-    /// The similarities of a batch with its items.
+    /// The similarities of the batch's users and items.
     pub fn logits(&self, model: &Model<'_>, predictions: &Predictions) -> Result<MatchLogits, Problems> {
         let scope = model.scope;
         let find = |name: &str| {
@@ -78,8 +78,7 @@ impl MatchMessage {
         Ok(MatchLogits::sampled(&users, &positives, &sampled, Some(&hard), self.temperature))
     }
 
-    /// The vectors of users `[B, D]`; for several interests per user their mean, weighted by similarity to the user's own item
-    /// `[B, D]`.
+    /// User vectors `[B, D]`. Several interests of a user are averaged, weighted by the similarity to the user's own item `[B, D]`.
     fn users(
         &self,
         model: &Model<'_>,
@@ -103,12 +102,12 @@ impl MatchMessage {
     }
 }
 
-/// `count` rows, and all others of `items`.
+/// The sizes of a split: `count`, and the remaining rows of `items`.
 fn with_others(scope: &Scope, items: &Tensor, count: &Dim) -> [Dim; 2] {
     [count.clone(), (&scope.host_size(items.dim(0)) - &scope.host_size(count)).as_dim()]
 }
 
-/// Splits the rows into two parts of these sizes.
+/// Splits the rows into two tensors with these numbers of rows.
 fn split(scope: &Scope, items: &Tensor, counts: [Dim; 2]) -> [Tensor; 2] {
     let mut parts = split_rows(scope, items, &counts).into_iter();
     [(); 2].map(|()| parts.next().unwrap_or_else(|| items.clone()))

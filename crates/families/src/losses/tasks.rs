@@ -7,22 +7,22 @@ use rewire_graph::HostTensor;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A task: the prediction for each row or candidate, and its label.
+/// A task: a prediction per row or candidate, and its label.
 #[derive(Clone, Debug)]
 pub struct Task {
-    /// The suffix of the names of its predictions, losses and metrics, `_ctr`; empty for the only task of a model.
+    /// Suffix of the names of its predictions, losses and metrics, such as `_ctr`; empty for the only task of a model.
     pub suffix: String,
-    /// The JSON pointer of its message in the configuration.
+    /// JSON pointer of its message in the configuration.
     pub pointer: String,
     /// The column of labels.
     pub label: String,
-    /// The label is 1 if one of these bits is set, otherwise 0.
+    /// If set, the label is 1 if one of these bits is set in the column, otherwise 0.
     pub bitmask: Option<i64>,
     /// Number of logits.
     pub num_class: usize,
     /// Metric messages of the configuration.
     pub metrics: Vec<Value>,
-    /// The names of its losses, with the suffix.
+    /// Names of its losses, including the suffix.
     pub losses: Vec<String>,
     /// True if the task only has predictions in training.
     pub is_training_only: bool,
@@ -30,7 +30,7 @@ pub struct Task {
     pub(super) terms: Vec<Loss>,
 }
 
-/// How the losses of a batch's rows are reduced: their mean, weighted by sample weights divided by their mean, times a weight.
+/// How a loss is reduced over rows: their mean, weighted by sample weights divided by their mean, times `weight`.
 #[derive(Clone, Debug)]
 pub(super) struct Weighting {
     /// The column of sample weights.
@@ -39,7 +39,7 @@ pub(super) struct Weighting {
     pub weight: f64,
 }
 
-/// A label that marks the rows in the space of a task, and the sample weights of rows inside and outside.
+/// A label that marks the rows inside the sample space of a task, and the sample weights inside and outside of it.
 #[derive(Clone, Debug)]
 pub(super) struct Indicator {
     pub label: String,
@@ -98,8 +98,8 @@ fn half() -> f64 {
 }
 
 impl Task {
-    /// The labels of its loss, from the inputs of [`TracedLosses::encode`](super::TracedLosses::encode): numbers, classes, or 1 if a bit is
-    /// set.
+    /// The labels of the task from the inputs of [`TracedLosses::encode`](super::TracedLosses::encode): numbers or classes; with a bit mask
+    /// 1 if a bit is set, otherwise 0.
     pub fn labels(&self, inputs: &[(String, HostTensor)]) -> Vec<f64> {
         let find = |name: String| inputs.iter().find(|(known, _)| *known == name).map(|(_, labels)| labels);
         let integers = find(format!("labels.{}.integer", self.label)).map(HostTensor::to_i64);
@@ -110,7 +110,7 @@ impl Task {
         }
     }
 
-    /// The features whose ids define groups of metrics.
+    /// Features whose ids define the groups of grouped metrics.
     pub fn grouping_keys(&self) -> impl Iterator<Item = String> {
         let values = self.metrics.iter().filter_map(Value::as_object).flat_map(|metric| metric.values());
         values.filter_map(|metric| metric.get("grouping_key")?.as_str()).map(str::to_owned)
@@ -118,7 +118,7 @@ impl Task {
 }
 
 impl Loss {
-    /// The reference's name.
+    /// TorchEasyRec's name of the loss.
     pub fn name(&self) -> &'static str {
         match self {
             Self::BinaryCrossEntropy(_) => "binary_cross_entropy",
@@ -129,7 +129,7 @@ impl Loss {
         }
     }
 
-    /// The labels that the loss is defined for.
+    /// The kind of labels that the loss requires.
     pub fn labels(&self, num_class: usize) -> LabelKind {
         match self {
             Self::BinaryCrossEntropy(_) | Self::BinaryFocal(_) => LabelKind::Probability,
@@ -138,7 +138,7 @@ impl Loss {
         }
     }
 
-    /// The first value that the loss is not defined for: its key, and the allowed values.
+    /// The first invalid parameter of the loss: its key, and the allowed values.
     fn wrong(&self, num_class: usize) -> Option<(&'static str, &'static str)> {
         let unit = |value: f64| (0.0..=1.0).contains(&value);
         match self {
@@ -179,7 +179,7 @@ impl DataColumns {
     }
 }
 
-/// The keys of a task that losses and metrics depend on: those of `TaskTower`s, `FusionSubTaskConfig` and `ModelConfig`.
+/// The keys of a task that affect losses and metrics, in `TaskTower`, `FusionSubTaskConfig` and `ModelConfig` messages.
 #[derive(Debug, Deserialize)]
 struct TaskMessage {
     #[serde(default, alias = "task_name")]

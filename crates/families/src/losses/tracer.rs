@@ -1,4 +1,4 @@
-//! Computes losses from predictions.
+//! Traces losses from predictions.
 
 use super::SIMILARITY;
 use super::extra::{ExtraLoss, Extras};
@@ -11,13 +11,13 @@ use rewire_graph::{DType, Dim, Mode, Tensor};
 use rewire_losses as loss;
 use serde_json::Value;
 
-/// Losses so far, and their inputs.
+/// The losses traced so far, and their inputs.
 pub(super) struct Tracer<'a> {
     model: Model<'a>,
     data: DataColumns,
     labels: LabelInputs,
     losses: Predictions,
-    /// Sample weights `[B]` of a model with one task.
+    /// Sample weights `[B]`, for models with one task.
     weights: Option<Tensor>,
 }
 
@@ -36,7 +36,7 @@ impl<'a> Tracer<'a> {
         (self.labels, self.losses)
     }
 
-    /// The loss of a match model; its similarities become an output.
+    /// Adds the loss of a match model. Its similarities become an output.
     pub fn of_match(&mut self, message: &MatchMessage, outputs: &mut Predictions) -> Result<(), Problems> {
         let scope = self.model.scope;
         let name = "softmax_cross_entropy";
@@ -63,7 +63,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// The losses of all tasks of a ranking model.
+    /// Adds the losses of all tasks of a ranking model.
     pub fn of_tasks(&mut self, outputs: &mut Predictions) -> Result<Vec<Task>, Problems> {
         let all = tasks(&self.model, &self.data)?;
         let is_training = self.model.scope.mode() == Mode::Train;
@@ -133,7 +133,7 @@ impl<'a> Tracer<'a> {
         Ok(())
     }
 
-    /// The labels of a task in the form that a loss needs.
+    /// The labels of a task in the type that the loss needs.
     fn label(&mut self, task: &Task, kind: LabelKind, rows: &Dim) -> Tensor {
         let scope = self.model.scope;
         let Some(mask) = task.bitmask else { return self.labels.label(scope, &task.label, kind, rows) };
@@ -147,7 +147,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// The sample weights of a task `[rows]`; `None` if all are equal.
+    /// Sample weights of a task `[rows]`; `None` if all are equal.
     fn weights(&mut self, weighting: &Weighting, rows: &Dim) -> Option<Tensor> {
         let scope = self.model.scope;
         let sample = weighting.sample_weight.as_ref().map(|column| self.labels.sample_weight(scope, column, rows));
@@ -162,7 +162,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// The losses that modules have added.
+    /// Adds the losses that modules collected.
     pub fn of_modules(&mut self, extra: &Extras) {
         for ExtraLoss { name, value, reduce } in extra.take_losses() {
             let reduced = reduce(self.model.scope, &value, self.weights.as_ref());

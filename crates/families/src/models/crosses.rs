@@ -36,7 +36,7 @@ struct DcnV2 {
     last: MlpConfig,
 }
 
-/// The default rank of a cross layer.
+/// Default rank of a cross layer.
 const RANK: usize = 32;
 
 pub(super) fn dcn_v2(model: &Model<'_>) -> Result<Predictions, Problems> {

@@ -19,7 +19,7 @@ pub(crate) enum Similarity {
 pub(crate) const SHORTEST: f64 = 1e-12;
 
 impl Similarity {
-    /// Embeddings, normalized for the similarity.
+    /// Scales embeddings to unit norm if the similarity is the cosine.
     pub fn normalized(self, x: &Tensor) -> Tensor {
         match self {
             Self::Cosine => x.unit_rows(SHORTEST),
@@ -39,7 +39,7 @@ struct TwoTowers {
     similarity: Similarity,
     #[serde(default, rename = "temperature")]
     _temperature: f64,
-    // Of the loss.
+    // Only used by the loss.
     #[serde(default, rename = "in_batch_negative")]
     _in_batch_negative: bool,
     #[serde(default = "half")]
@@ -70,12 +70,12 @@ pub(super) struct Tower {
 pub(super) struct Embedded {
     /// The embeddings `[B, D]`.
     pub values: Tensor,
-    /// The augmented vectors `[B, A]` of `dat`.
+    /// The augmented vectors `[B, A]`; only in `dat`.
     augment: Option<Tensor>,
 }
 
 impl Tower {
-    /// The embeddings of a tower, in its module.
+    /// Embeddings of a tower, traced in its module.
     pub fn forward(
         &self,
         model: &Model<'_>,
@@ -102,7 +102,7 @@ impl Tower {
     }
 }
 
-/// `dssm`, `dssm_v2`, whose towers share tables, and `dat`, whose towers have augmented vectors.
+/// The two-tower models: `dssm`; `dssm_v2`, whose towers share tables; `dat`, whose towers have augmented vectors.
 pub(super) fn two_towers(model: &Model<'_>) -> Result<Predictions, Problems> {
     let config: TwoTowers = model.read()?;
     let embed = |model: &Model<'_>, tower: &Tower, module: &str| {

@@ -18,7 +18,7 @@ struct Mind {
     similarity: Similarity,
     #[serde(default, rename = "temperature")]
     _temperature: f64,
-    // Of training.
+    // Only used in training.
     #[serde(default, rename = "simi_pow")]
     _simi_pow: Value,
     #[serde(default, rename = "in_batch_negative")]
@@ -43,14 +43,14 @@ struct UserTower {
     concat_mlp: MlpConfig,
 }
 
-/// All units but the last, and the last.
+/// The MLP without its last layer, and the width of that layer.
 fn split(config: &MlpConfig) -> (MlpConfig, Option<usize>) {
     let mut config = config.clone();
     let last = config.hidden_units.pop();
     (config, last)
 }
 
-/// The most history steps for which logits are drawn.
+/// Maximum number of history steps with random initial routing logits.
 const MOST_DRAWN: i64 = 1 << 16;
 
 pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
@@ -88,7 +88,7 @@ pub(super) fn mind(model: &Model<'_>) -> Result<Predictions, Problems> {
 }
 
 impl UserTower {
-    /// The interests of users `[B, K, D]` before the output layer, and which are active `[B, K]`.
+    /// The interests of users `[B, K, D]` before the output layer, and a mask of active interests `[B, K]`.
     fn forward(&self, model: &Model<'_>, scope: &Scope) -> Result<(Tensor, Tensor), Problems> {
         let user = model.dense_in(scope, &self.input)?.values;
         let (hidden, last) = split(&self.user_mlp);

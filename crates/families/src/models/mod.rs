@@ -1,4 +1,4 @@
-//! The model families: from the groups of a pipeline to its predictions.
+//! The model families: each maps the groups of a pipeline to its predictions.
 
 mod crosses;
 mod matching;
@@ -21,13 +21,13 @@ use serde_json::Value;
 
 pub(crate) use matching::{SHORTEST, Similarity};
 
-/// The module of the tables of most models.
+/// The module that contains the tables of most models.
 const EMBEDDINGS: &str = "embedding_group";
 
 /// The temperature of variational dropout's random logits.
 const CONCRETE_TEMPERATURE: f64 = 0.1;
 
-/// Outputs by name.
+/// Predictions by name.
 pub(crate) type Predictions = Vec<(String, Tensor)>;
 
 /// A model of a configuration.
@@ -37,15 +37,15 @@ pub(crate) struct Model<'a> {
     pub features: &'a Features,
     /// `model_config`
     pub config: &'a Value,
-    /// The key of the model in it.
+    /// The key of the model in `model_config`.
     pub kind: &'a str,
-    /// The value of the key.
+    /// The message of the model.
     pub message: &'a Value,
     /// The prefix of input names.
     pub prefix: &'a str,
-    /// The prefix of item input names, for match models.
+    /// Prefix of item input names, for match models.
     pub items: &'a str,
-    /// Collects losses and buffers of modules if requested.
+    /// Collects losses and buffers of modules; `None` to skip them.
     pub extra: Option<&'a Extras>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Model<'a> {
 pub(crate) struct Dense {
     /// The columns of every feature, followed by those of every encoder.
     pub parts: Vec<Tensor>,
-    /// All of them, `[B, W]`.
+    /// All columns, `[B, W]`.
     pub values: Tensor,
 }
 
@@ -89,12 +89,12 @@ impl<'a> Model<'a> {
         format!("/model_config/{}", self.kind)
     }
 
-    /// True for models whose predictions are embeddings.
+    /// True for match models, whose predictions are embeddings.
     pub fn is_match(&self) -> bool {
         matches!(self.kind, "dssm" | "dssm_v2" | "dat" | "mind" | "hstu_match")
     }
 
-    /// The message of the model.
+    /// Parses the message of the model.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Problems> {
         let mut problems = Problems::default();
         let message = read(self.message, &self.pointer(), &mut problems);
@@ -102,17 +102,17 @@ impl<'a> Model<'a> {
         message.ok_or_else(Problems::default)
     }
 
-    /// An error of a key of the model.
+    /// An invalid key of the model.
     pub fn problem(&self, key: &str, reason: impl Into<String>) -> Problems {
         Problems(vec![Problem::new(format!("{}{key}", self.pointer()), reason)])
     }
 
-    /// The model with the inputs of items.
+    /// The same model reading the inputs of items.
     pub fn of_items(&self) -> Self {
         Self { prefix: self.items, ..*self }
     }
 
-    /// A list of messages of `model_config`.
+    /// A repeated message of `model_config`; empty if the key is missing.
     pub fn list(&self, key: &str) -> Vec<Value> {
         self.config.get(key).and_then(Value::as_array).cloned().unwrap_or_default()
     }
@@ -129,12 +129,12 @@ impl<'a> Model<'a> {
         first.map(|group| group.group_name.as_str()).ok_or_else(missing)
     }
 
-    /// A DEEP or WIDE group of this model's tables.
+    /// A DEEP or WIDE group, with the tables of the model's default module.
     pub fn dense(&self, name: &str) -> Result<Dense, Problems> {
         self.dense_in(self.scope, name)
     }
 
-    /// A DEEP or WIDE group with tables in a module's `embedding_group`.
+    /// A DEEP or WIDE group, with tables in the `embedding_group` of the scope's module.
     pub fn dense_in(&self, scope: &Scope, name: &str) -> Result<Dense, Problems> {
         let group = scope
             .module(EMBEDDINGS, |scope| self.features.trace_of(scope, self.prefix, name))
@@ -159,8 +159,7 @@ impl<'a> Model<'a> {
         Ok(Dense { values: beside(self.scope, &parts), parts })
     }
 
-    /// Adds the buffers of a module's windows, where the module is the innermost one of the scope; does nothing without
-    /// windows.
+    /// Records the window buffers of the module at the current scope. Does nothing if there are no windows.
     pub fn note_windows(&self, scope: &Scope, lengths: &[i64]) -> Result<(), Problems> {
         match self.extra.filter(|_| !lengths.is_empty()) {
             Some(extra) => {
@@ -174,8 +173,8 @@ impl<'a> Model<'a> {
         Problems(vec![Problem::new("/model_config/feature_groups", format!("`{name}` must be of type {expected}"))])
     }
 
-    /// Variational dropout of features: every feature times its keep probability, or in training times a random number per row that is
-    /// mostly near 0 or 1 (Maddison et al., The Concrete Distribution, 2017).
+    /// Variational dropout of features. At inference each feature is multiplied by its keep probability; in training by one random factor
+    /// per row that is mostly near 0 or 1 (Maddison et al., The Concrete Distribution, 2017).
     fn dropped(&self, name: &str, parts: Vec<Tensor>) -> Result<Vec<Tensor>, Problems> {
         let Some(options) = self.config.get("variational_dropout").filter(|_| parts.len() > 1) else {
             return Ok(parts);
@@ -209,7 +208,7 @@ impl<'a> Model<'a> {
         Ok(parts.iter().enumerate().map(|(index, part)| part * stays.slice(1, index, 1)).collect())
     }
 
-    /// A SEQUENCE group with tables in a module's `embedding_group`.
+    /// A SEQUENCE group, with tables in the `embedding_group` of the scope's module.
     pub fn sequence_in(&self, scope: &Scope, name: &str) -> Result<SequenceSteps, Problems> {
         match scope.module(EMBEDDINGS, |scope| self.features.trace(scope, name)) {
             Ok(Group::Sequence(steps)) => Ok(steps),
@@ -219,26 +218,26 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Predictions from the input of the last linear layer.
+    /// Predictions from the input of the last linear layer `name`.
     pub fn output(&self, name: &str, x: &Tensor) -> Result<Predictions, Problems> {
         self.predict(&linear(self.scope, name, x, self.num_class()), "")
     }
 
-    /// Predictions from logits, by the model's losses.
+    /// Predictions from logits, as determined by the model's losses.
     pub fn predict(&self, logits: &Tensor, suffix: &str) -> Result<Predictions, Problems> {
         let losses = self.config.get("losses").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         named(logits, suffix, losses, "/model_config")
     }
 }
 
-/// Binary digits of a number of [`uniform`].
+/// Number of binary digits of a number from [`uniform`].
 const DIGITS: usize = 16;
 
-/// Random numbers between 0 and 1, both excluded: dropout of ones generates the binary digits.
+/// Uniform random numbers in the open interval (0, 1). Their binary digits are the result of dropout on ones.
 fn uniform(scope: &Scope, shape: [Dim; 2]) -> Tensor {
     let [rows, columns] = shape;
     let drawn = scope.scalar(DType::F32, 1.0).broadcast([rows.clone(), columns.clone(), DIGITS.into()]);
-    // Elements that are not dropped are 2.
+    // Dropout with probability 0.5 scales the remaining ones to 2.
     let places: Vec<f32> = (0..DIGITS).map(|digit| 0.25 / (1u32 << digit) as f32).collect();
     let places = match HostTensor::f32([1, 1, DIGITS], &places) {
         Ok(places) => scope.constant(places),
@@ -248,7 +247,7 @@ fn uniform(scope: &Scope, shape: [Dim; 2]) -> Tensor {
     ((scope.dropout(&drawn, 0.5) * places).sum(2) + half_of_the_last).reshape([rows, columns])
 }
 
-/// Predictions from logits, by the losses of the configuration at `pointer`.
+/// Predictions from logits, as determined by `losses`, whose message is at `pointer`.
 pub(crate) fn named(logits: &Tensor, suffix: &str, losses: &[Value], pointer: &str) -> Result<Predictions, Problems> {
     if losses.is_empty() {
         let problem =

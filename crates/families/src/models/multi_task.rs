@@ -6,7 +6,7 @@ use rewire_hstu::modules::ranking::{ExtractionConfig, MmoeConfig, PleConfig};
 use rewire_hstu::modules::{MlpConfig, linear};
 use serde::Deserialize;
 
-/// Predictions of tasks from one `[B, D]` per task, by their towers.
+/// Predictions of all tasks. Each task's tower reads its rows `[B, D]`.
 pub(super) fn towers(model: &Model<'_>, tasks: &[TaskConfig], rows: &[Tensor]) -> Result<Predictions, Problems> {
     let mut all = vec![];
     for (index, (task, x)) in tasks.iter().zip(rows).enumerate() {
@@ -70,7 +70,7 @@ pub(super) fn ple(model: &Model<'_>) -> Result<Predictions, Problems> {
     towers(model, &task_towers, &networks.forward(model.scope, &x))
 }
 
-/// `dbmtl`, and `dc2vr`, which has interventions instead of relations.
+/// `dbmtl`, and `dc2vr`, which has interventions instead of relations between tasks.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Dbmtl {

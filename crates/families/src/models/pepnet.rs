@@ -27,7 +27,7 @@ struct Pepnet {
 }
 
 impl Pepnet {
-    /// The dropout of a layer: a single entry applies to all layers.
+    /// The dropout ratio of a layer. A list with one entry applies to all layers.
     fn dropout(&self, layer: usize) -> f32 {
         match self.ppnet_dropout_ratio.as_slice() {
             [all] => *all,
@@ -80,7 +80,7 @@ pub(super) fn pepnet(model: &Model<'_>) -> Result<Predictions, Problems> {
     Ok(all)
 }
 
-/// The layers of a task, each weighted by a gate.
+/// The hidden layers of a task; a gate scales the output of each.
 fn personalized(scope: &Scope, config: &Pepnet, task: usize, x: &Tensor, z: &Tensor) -> Tensor {
     let layers = config.ppnet_hidden_units.len();
     config.ppnet_hidden_units.iter().enumerate().fold(x.clone(), |h, (layer, &width)| {

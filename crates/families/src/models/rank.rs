@@ -13,7 +13,7 @@ struct Wide {
     deep: MlpConfig,
     #[serde(default, rename = "final")]
     last: Option<MlpConfig>,
-    // Of the features.
+    // Only used by the features.
     #[serde(default, rename = "wide_embedding_dim")]
     _wide_embedding_dim: Value,
     #[serde(default, rename = "wide_init_fn")]
@@ -75,7 +75,7 @@ fn yes() -> bool {
     true
 }
 
-/// The dense features' row, if there are any, and the sparse features.
+/// The output of the dense features' MLP, if there is one, and the sparse features.
 fn dense_and_sparse(model: &Model<'_>, config: Option<&MlpConfig>) -> Result<(Option<Tensor>, Vec<Tensor>), Problems> {
     let is_single = model.features.groups.len() == 1;
     let sparse = model.dense(if is_single { model.first_group()? } else { "sparse" })?.parts;
@@ -144,7 +144,7 @@ struct XDeepFm {
     deep: MlpConfig,
     #[serde(rename = "final")]
     last: MlpConfig,
-    // Of the features.
+    // Only used by the features.
     #[serde(default, rename = "wide_embedding_dim")]
     _wide_embedding_dim: Value,
     #[serde(default, rename = "wide_init_fn")]

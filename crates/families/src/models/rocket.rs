@@ -13,18 +13,18 @@ struct RocketLaunching {
     #[serde(default)]
     share_mlp: Option<MlpConfig>,
     light_mlp: MlpConfig,
-    /// The branch that is only computed in training.
+    /// The booster branch, which is only computed in training.
     booster_mlp: Option<MlpConfig>,
     #[serde(default)]
     feature_based_distillation: bool,
     #[serde(default)]
     feature_distillation_function: Distance,
-    // Ignored, as in the reference.
+    // Ignored, as in TorchEasyRec.
     #[serde(default, rename = "l2_regularization")]
     _l2_regularization: Value,
 }
 
-/// The distance between the hidden rows of both branches.
+/// The distance between the hidden layers of both branches.
 #[derive(Clone, Copy, Default, Deserialize)]
 enum Distance {
     #[default]
@@ -34,11 +34,11 @@ enum Distance {
     Euclid,
 }
 
-/// The weight of the hidden rows' similarity in the loss.
+/// Weight of the similarity of hidden layers in the loss.
 const SIMILARITY: f64 = -0.1;
 
-/// The light branch; in training also the booster, which the light branch imitates. No gradient flows from the light branch to the
-/// shared layers, or from the imitation loss to the booster.
+/// Traces the light branch. In training also traces the booster, which the light branch learns to imitate. The light branch passes no
+/// gradient to the shared layers, and the imitation losses pass none to the booster.
 pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problems> {
     let config: RocketLaunching = model.read()?;
     let (scope, classes) = (model.scope, model.num_class());
@@ -67,7 +67,7 @@ pub(super) fn rocket_launching(model: &Model<'_>) -> Result<Predictions, Problem
     Ok(predictions)
 }
 
-/// A loss for each block of the light branch that has the width of a booster block, the first such block.
+/// Adds a loss for each layer of the light branch, comparing it with the first booster layer of the same width, if there is one.
 fn imitate_hidden(light: &[Tensor], booster: &[Tensor], distance: Distance, extra: &Extras) {
     let same = |light: &Tensor| booster.iter().find(|booster| booster.width() == light.width());
     let pairs = light.iter().filter_map(|light| Some((light, same(light)?.detach())));

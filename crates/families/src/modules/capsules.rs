@@ -1,7 +1,7 @@
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// Interests of a user: capsules, by dynamic routing of a history's steps.
+/// Extracts a user's interests as capsules, by dynamic routing of the steps of a history.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CapsuleConfig {
@@ -60,8 +60,8 @@ fn mixed(index: u64) -> u64 {
 }
 
 impl CapsuleConfig {
-    /// Maps steps `[steps, C]` to capsules `[B, K, high_dim]` and which of them are active, `[B, K]`: those with `2^k < n` for a
-    /// history of `n` steps, and the first one.
+    /// Maps steps `[steps, C]` to capsules `[B, K, high_dim]` and a mask of active capsules `[B, K]`. For a history of `n` steps, capsule
+    /// `k` is active if `k = 0`, `2^k < n`, or `const_caps_num` is set.
     pub fn forward(&self, scope: &Scope, steps: &Tensor, rows: &Ragged) -> (Tensor, Tensor) {
         let kept = Ragged::from_lengths(&rows.lengths.minimum(self.max_seq_len));
         let steps = steps.jagged_head(rows, &kept);
@@ -91,8 +91,8 @@ impl CapsuleConfig {
         }
     }
 
-    /// Normal random numbers by position in the history, `[max_seq_len, max_k]`, the same in every trace. The reference draws new ones
-    /// in every batch.
+    /// Normally distributed numbers by position in the history, `[max_seq_len, max_k]`. They are the same in every trace; the reference
+    /// draws new ones for every batch.
     fn draw(&self, scope: &Scope) -> Tensor {
         let steps = usize::try_from(self.max_seq_len).unwrap_or(0).max(1);
         let uniform = |index: u64| (mixed(index) >> 11) as f64 / (1_u64 << 53) as f64;
@@ -108,7 +108,7 @@ impl CapsuleConfig {
         }
     }
 
-    /// The active capsules for rows with this many steps, `[R, 1]` to `[R, K]`.
+    /// The mask of active capsules `[R, K]` for rows with these numbers of steps `[R, 1]`.
     fn on(&self, scope: &Scope, counts: &Tensor) -> Tensor {
         let least = |k: usize| if k == 0 || self.const_caps_num { -1.0 } else { 2f32.powi(k as i32) };
         let least: Vec<f32> = (0..self.max_k).map(least).collect();

@@ -1,4 +1,4 @@
-//! Encoders of sequences: map a query and steps to a row.
+//! Sequence encoders: map a query and the steps of a sequence to one row.
 
 use super::beside;
 use rewire_features::{Problem, Problems, SequenceSteps, read};
@@ -7,14 +7,14 @@ use rewire_hstu::modules::{MlpConfig, Padding, linear};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// An encoder of a DEEP group: common keys, and the keys of its kind.
+/// An encoder of a DEEP group: the common keys, and the keys of its kind.
 struct SequenceEncoder {
     input: String,
     max_seq_length: i64,
     module: SequenceModule,
 }
 
-/// The keys that all encoders have.
+/// Keys of all kinds of encoders.
 #[derive(Deserialize)]
 struct CommonKeys {
     #[serde(default, rename = "name")]
@@ -86,7 +86,7 @@ fn heads() -> usize {
     8
 }
 
-/// The output `[B, W]` of an encoder, given as JSON with its pointer, over the sequences of its group.
+/// The output `[B, W]` of an encoder over the sequences of its group. The encoder is JSON with its pointer.
 pub(crate) fn encode(
     scope: &Scope,
     pointer: &str,
@@ -150,7 +150,7 @@ impl SequenceEncoder {
     }
 }
 
-/// The first `most` steps of every row; all of them if `most` is not above 0.
+/// The first `most` steps of every row; all steps if `most` is 0 or negative.
 fn cut(steps: &Tensor, rows: &Ragged, most: i64) -> (Tensor, Ragged) {
     if most <= 0 {
         return (steps.clone(), rows.clone());
@@ -159,18 +159,18 @@ fn cut(steps: &Tensor, rows: &Ragged, most: i64) -> (Tensor, Ragged) {
     (steps.jagged_head(rows, &kept), kept)
 }
 
-/// Zeros, one row for each of the batch.
+/// Zeros `[B, width]`.
 pub(crate) fn zeros(scope: &Scope, rows: &Ragged, width: usize) -> Tensor {
     scope.scalar(DType::F32, 0.0).broadcast([rows.batch.clone(), width.into()])
 }
 
-/// The reference's padding of sequences to the longest one of the batch: columns of one row for each of the batch.
+/// The rows by which the reference pads every sequence to the batch's longest one. `columns` has one row per sequence.
 pub(crate) fn padding(scope: &Scope, rows: &Ragged, columns: &[&Tensor]) -> Padding {
     let missing = scope.host_fill(rows.batch.clone(), &rows.max()) - &rows.lengths;
     Padding { rows: scope.concat(columns, 1), counts: missing.cast(DType::F32) }
 }
 
-/// The query, followed by zeros to the width of the steps.
+/// The query, zero-padded to the width of the steps.
 fn padded_query(scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, String> {
     let width = sequence.steps.width();
     let zeros = |missing: usize| zeros(scope, &sequence.rows, missing);
@@ -185,7 +185,7 @@ fn padded_query(scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, Strin
     }
 }
 
-/// Attention to steps `[steps, C]` with an MLP that computes the score, for queries `[B, C]`; `[B, C]`, zeros for rows
+/// Attention of queries `[B, C]` to steps `[steps, C]`, with an MLP that computes the scores. The result is `[B, C]`, zeros for rows
 /// without steps.
 fn attention(scope: &Scope, config: &MlpConfig, query: &Tensor, steps: &Tensor, rows: &Ragged) -> Tensor {
     let q = query.jagged_broadcast(rows);
@@ -224,7 +224,7 @@ impl SelfAttention {
     }
 }
 
-/// Gated sums of consecutive windows of steps.
+/// Means of gated steps over consecutive windows.
 pub(crate) struct MultiWindow<'a> {
     pub windows_len: &'a [usize],
     pub attn_mlp: &'a MlpConfig,
@@ -257,13 +257,13 @@ impl MultiWindow<'_> {
         Ok(beside(scope, &parts))
     }
 
-    /// [`MultiWindow::forward`] of a whole group.
+    /// [`MultiWindow::forward`] for the query and steps of a group.
     pub fn of(&self, scope: &Scope, sequence: &SequenceSteps) -> Result<Tensor, String> {
         self.forward(scope, &padded_query(scope, sequence)?, &sequence.steps, &sequence.rows)
     }
 }
 
-/// [`attention`] of a whole group.
+/// [`attention`] for the query and steps of a group.
 pub(crate) fn din(scope: &Scope, config: &MlpConfig, sequence: &SequenceSteps) -> Result<Tensor, String> {
     Ok(attention(scope, config, &padded_query(scope, sequence)?, &sequence.steps, &sequence.rows))
 }

@@ -2,9 +2,9 @@ use rewire_graph::{Scope, Tensor};
 use rewire_hstu::modules::ranking::pairwise_dots;
 use serde::Deserialize;
 
-/// Vectors `[B, D]` of equal width as fields `[B, N, D]`.
+/// Stacks vectors `[B, D]` of equal width as fields `[B, N, D]`.
 pub(crate) fn fields(scope: &Scope, parts: &[Tensor]) -> Tensor {
-    // As columns, which other parts of a model use as well.
+    // Concatenates columns first, because other parts of a model use the same concatenation.
     let columns = super::beside(scope, parts);
     let width = parts.first().map_or(0, Tensor::width);
     columns.reshape([columns.dim(0), parts.len().into(), width.into()])
@@ -15,7 +15,7 @@ pub(crate) fn pairs_of_fields(scope: &Scope, parts: &[Tensor]) -> Tensor {
     pairwise_dots(scope, &fields(scope, parts))
 }
 
-/// A compressed interaction network: layers of sums over pairs of a layer's vectors and the fields.
+/// A compressed interaction network: each layer sums over pairs of a vector of the previous layer and a field.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CinConfig {

@@ -3,7 +3,7 @@ use rewire_graph::{Scope, Tensor};
 use rewire_hstu::modules::{MlpConfig, NORM_EPS, layer_norm, linear};
 use serde::Deserialize;
 
-/// Blocks of a feed-forward layer whose input is multiplied by a mask computed from the whole row.
+/// Feed-forward blocks whose input is multiplied by a mask, which is computed from the whole row.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MaskNetConfig {
@@ -35,7 +35,7 @@ fn one() -> f64 {
 
 impl MaskBlockConfig {
     fn forward(&self, scope: &Scope, input: &Tensor, mask: &Tensor) -> Tensor {
-        // Because the default of the ratio is not 0, the width only applies if the ratio is set to 0.
+        // `reduction_ratio` defaults to a value other than 0, so `aggregation_dim` only applies if the ratio is set to 0.
         let hidden = match self.reduction_ratio {
             ratio if ratio > 0.0 => (input.width() as f64 * ratio) as usize,
             _ => self.aggregation_dim,
@@ -50,7 +50,7 @@ impl MaskBlockConfig {
 }
 
 impl MaskNetConfig {
-    /// Rows `[B, D]` to rows of the top MLP, or of the blocks.
+    /// Maps rows `[B, D]` to the output rows of the top MLP, or of the blocks if there is no top MLP.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         let normed = layer_norm(scope, "ln_emb", x, NORM_EPS);
         let block = |index: usize, input: &Tensor| {

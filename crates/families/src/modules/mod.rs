@@ -1,4 +1,4 @@
-//! Shared modules of the families.
+//! Modules that several families share.
 
 mod capsules;
 mod encoders;
@@ -17,12 +17,12 @@ pub(crate) use wukong::WukongLayerConfig;
 use rewire_graph::{Scope, Tensor};
 use rewire_hstu::modules::MlpConfig;
 
-/// An MLP in the module `name`.
+/// An MLP, traced in the module `name`.
 pub(crate) fn mlp(scope: &Scope, name: &str, config: &MlpConfig, x: &Tensor) -> Tensor {
     scope.module(name, |scope| config.forward(scope, x))
 }
 
-/// [`mlp`], if configured.
+/// [`mlp`] if there is a configuration, otherwise the input.
 pub(crate) fn optional_mlp(scope: &Scope, name: &str, config: Option<&MlpConfig>, x: &Tensor) -> Tensor {
     config.map_or_else(|| x.clone(), |config| mlp(scope, name, config, x))
 }

@@ -20,12 +20,12 @@ pub(crate) struct TaskConfig {
     pub relation_tower_names: Vec<String>,
     #[serde(default)]
     pub relation_mlp: Option<MlpConfig>,
-    /// Earlier tasks that intervene.
+    /// Earlier tasks whose rows intervene in this task.
     #[serde(default)]
     pub intervention_tower_names: Vec<String>,
     #[serde(default)]
     pub low_rank_dim: Option<usize>,
-    // Of training and evaluation.
+    // The following keys only affect training and evaluation.
     #[serde(default, rename = "dropout_ratio")]
     _dropout_ratio: Value,
     #[serde(default, rename = "label_name")]
@@ -58,19 +58,19 @@ impl TaskConfig {
     }
 }
 
-/// The effect of other tasks' rows on a task's own: `own + (own R_b - others R_s) R_b^T` with orthonormal columns in `R_b` and
-/// `R_s`.
+/// The rows of a task after the intervention of other tasks: `own + (own R_b - others R_s) R_b^T`, where the columns of `R_b` and
+/// `R_s` are orthonormal.
 pub(crate) fn intervene(scope: &Scope, own: &Tensor, others: &Tensor, rank: usize) -> Tensor {
     let base = orthonormal(scope, "base_rotate_layer", own.width(), rank);
     let source = orthonormal(scope, "source_rotate_layer", others.width(), rank);
     own + (own.matmul(&base) - others.matmul(&source)).matmul(&base.transpose(0, 1))
 }
 
-/// The largest width of a task with interventions: the rotation matrix has that many rows and columns.
+/// Maximum width of a task with interventions, whose rotation matrix is square.
 const MOST: usize = 1 << 12;
 
-/// A matrix `[n, k]` with orthonormal columns, n > k, by torch's orthogonal parametrization: `P Q`, where `Q` is the product of the
-/// Householder reflections below the diagonal of `X`, with the signs of the diagonal.
+/// A matrix `[n, k]`, n > k, with orthonormal columns in torch's orthogonal parametrization: `P Q`, where `Q` is the product of the
+/// Householder reflections stored below the diagonal of `X`, with columns signed by the diagonal.
 fn orthonormal(scope: &Scope, name: &str, n: usize, k: usize) -> Tensor {
     let (x, p) = scope.module(&format!("{name}.parametrizations.weight"), |scope| {
         (scope.weight("original", [n, k]), scope.weight("0.base", [n, n]))

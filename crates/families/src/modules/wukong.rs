@@ -3,7 +3,7 @@ use rewire_graph::{Scope, Tensor};
 use rewire_hstu::modules::{MlpConfig, NORM_EPS, layer_norm, linear};
 use serde::Deserialize;
 
-/// A layer of linear combinations of fields and factorization machines of them.
+/// A layer that concatenates a factorization machine block and a linear compression block of the fields.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WukongLayerConfig {

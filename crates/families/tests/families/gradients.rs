@@ -1,4 +1,4 @@
-//! Every pipeline learns: gradients of its training losses, by the interpreter, match finite differences.
+//! Gradients of the training losses of every pipeline, computed by the interpreter, match finite differences.
 
 use crate::replay::{folder, tensors};
 use crate::table;
@@ -12,26 +12,26 @@ use std::error::Error;
 /// Rows of the batch.
 const ROWS: usize = 8;
 
-/// How much a loss changes to either side.
+/// Change of the loss in each direction of the finite difference.
 const CHANGE: f64 = 2e-3;
 
-/// Tolerance of differences from gradients, relative to them.
+/// Tolerance of the difference, relative to the gradient.
 const TOLERANCE: f64 = 0.05;
 
 type Tensors = HashMap<String, HostTensor>;
 
-/// Numbers between -1 and 1 that look random.
+/// Deterministic pseudorandom numbers between -1 and 1.
 fn noise(name: &str, at: usize) -> f64 {
     let word = name.bytes().fold(at as u64 + 17, |word, byte| (word ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     (word.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as f64 / (1u64 << 23) as f64 - 1.0
 }
 
-/// A direction that has parts along the gradient and aside, also where the gradient is zero.
+/// A direction along the gradient plus noise. The noise also covers elements with a zero gradient.
 fn direction(name: &str, gradient: &HostTensor) -> Vec<f64> {
     let values = gradient.to_f64();
     let size = (values.iter().map(|g| g * g).sum::<f64>() / values.len().max(1) as f64).sqrt();
     let aside = if size == 0.0 { 1e-3 } else { size };
-    // The diagonal of an orthogonal parametrization is rounded to signs, which any change would flip.
+    // The diagonal of an orthogonal parametrization is rounded to signs, and any change would flip them.
     let is_rounded = |g: f64| g == 0.0 && name.ends_with(".parametrizations.weight.original");
     let element = |(at, &g): (usize, &f64)| if is_rounded(g) { 0.0 } else { g + aside * noise(name, at) };
     values.iter().enumerate().map(element).collect()
@@ -51,7 +51,7 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
     let negative = |name: &str| negatives.as_ref()?.get(name);
     let row = negatives.is_some().then_some(NegativeRow { column: &negative, row: 0 });
     let mut inputs: Tensors = traced.encode(column, 0..ROWS, row)?.into_iter().collect();
-    // The same random numbers in every run.
+    // Fixes the random numbers of all runs.
     inputs.insert("seed".to_owned(), HostTensor::i64([], &[7])?);
     for state in traced.graph.states() {
         let held = weights.remove(state).ok_or_else(|| format!("no `{state}`"))?;
@@ -61,7 +61,7 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
         |name: &str| traced.graph.ids().filter_map(|id| traced.graph.op::<Input>(id)).any(|op| op.name == name);
     inputs.retain(|name, _| is_read(name));
     let known = traced.graph.parameters();
-    // A buffer of the reference's module, which does not learn.
+    // `.0.base` is a buffer of the reference's module, which is not trained.
     let learned = || known.iter().map(|known| known.name.as_str()).filter(|name| !name.ends_with(".0.base"));
     let graph = differentiate(&traced.graph, &[(TOTAL, Seed::One)], &learned().collect::<Vec<_>>())?;
     let outputs = interpret(&graph, &inputs, &weights)?;
@@ -77,7 +77,7 @@ fn check(name: &str) -> Result<(), Box<dyn Error>> {
     assert!(slope > 0.0, "nothing learns");
     let has_detached = traced.graph.ids().any(|id| traced.graph.op::<Detach>(id).is_some());
     if has_detached {
-        // The difference between changes of losses and gradients.
+        // `detach` hides gradients that the change of the loss includes, so finite differences do not apply.
         return Ok(());
     }
     let loss = |sign: f64| -> Result<f64, Box<dyn Error>> {

@@ -1,4 +1,4 @@
-//! The examples of `knobs.tsv`: keys act, have no effect or are rejected as described on the page of keys.
+//! The examples of `knobs.tsv`: each key is supported, has no effect or is rejected as its row in the table states.
 
 use rewire_families::{TraceError, trace};
 use rewire_tzrec::Pipeline;
@@ -10,7 +10,7 @@ struct Example<'a> {
     folder: &'a str,
     pointer: &'a str,
     value: Value,
-    /// The effect on the graph.
+    /// The expected effect on the graph.
     effect: &'a str,
 }
 
@@ -18,7 +18,7 @@ fn beside(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// The example of a row; a value may contain spaces.
+/// Parses the example of a line. Its value may contain spaces.
 fn example(line: &str) -> Option<Example<'_>> {
     let text = line.split('\t').nth(3)?;
     let (folder, rest) = text.split_once(' ')?;
@@ -27,13 +27,13 @@ fn example(line: &str) -> Option<Example<'_>> {
     Some(Example { folder, pointer, value: serde_json::from_str(value).unwrap(), effect })
 }
 
-/// Sets a key, which need not be there.
+/// Sets a key, which may be missing.
 fn set(config: &mut Value, pointer: &str, value: Value) {
     let (parent, key) = pointer.rsplit_once('/').unwrap();
     config.pointer_mut(parent).unwrap()[key] = value;
 }
 
-/// The graph of a configuration as text, or the keys that are refused.
+/// The graph of a configuration as text, or the rejected keys.
 fn traced(config: &Value) -> Result<String, Vec<String>> {
     match trace(config) {
         Ok(traced) => Ok(traced.graph.text()),

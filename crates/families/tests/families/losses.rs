@@ -1,4 +1,5 @@
-//! Losses of the reference's pipelines, batch by batch in evaluation mode, by the interpreter; and those that no golden has, against loops.
+//! Losses of TorchEasyRec's pipelines in evaluation mode, batch by batch, by the interpreter. Losses without a golden are compared with
+//! loops.
 
 use crate::replay::{Tensors, folder, tensors};
 use crate::table;
@@ -9,7 +10,7 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::error::Error;
 
-/// Batches of each pipeline that are replayed; `crates/cli/tests/import.rs` evaluates all of them by kernels.
+/// Number of replayed batches per pipeline; `crates/cli/tests/import.rs` evaluates all of them with kernels.
 const BATCHES: usize = 1;
 
 fn replay(name: &str) -> Result<(), Box<dyn Error>> {
@@ -22,7 +23,7 @@ fn replay(name: &str) -> Result<(), Box<dyn Error>> {
         true => None,
         false => Some(table::read(&folder.join("negatives.parquet"))?),
     };
-    // Python writes NaN for losses that evaluation does not compute.
+    // Python writes NaN for losses that are not computed in evaluation.
     let text = std::fs::read_to_string(folder.join("expected_eval.json"))?.replace("NaN", "null");
     let expected: Value = serde_json::from_str(&text)?;
     let size = pipeline.json().pointer("/data_config/batch_size").and_then(Value::as_u64).unwrap_or(1024) as usize;
@@ -41,7 +42,7 @@ fn replay(name: &str) -> Result<(), Box<dyn Error>> {
         for (name, expected) in expected {
             let (expected, actual) = (expected.as_f64().unwrap_or(f64::NAN), loss(&format!("{LOSS}{name}")));
             total += actual;
-            // NaN never matches.
+            // NaN never compares as near.
             let is_near = (actual - expected).abs() <= 1e-5;
             if !is_near {
                 return Err(format!("batch {batch}, {name}: expected {expected}, got {actual}").into());
@@ -62,12 +63,12 @@ fn batches_have_the_losses_of_the_reference() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A pipeline with its table and weights, of which a test changes the configuration.
+/// A pipeline with its table and weights; tests change its configuration.
 struct Case {
     config: Value,
     data: HashMap<String, Column<'static>>,
     weights: Tensors,
-    /// The column `w` of sample weights.
+    /// The values of column `w`, the sample weights.
     samples: Column<'static>,
 }
 
@@ -86,7 +87,7 @@ impl Case {
         if name == "w" { Some(&self.samples) } else { self.data.get(name) }
     }
 
-    /// The outputs of the first rows.
+    /// Runs the first `rows` rows.
     fn run(&self, mode: Mode, rows: usize, negatives: Option<NegativeRow<'_, '_>>) -> (TracedLosses, Tensors) {
         let traced = trace_losses(&self.config, mode).unwrap();
         let inputs = traced.encode(|name| self.column(name), 0..rows, negatives).unwrap();
@@ -131,7 +132,7 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
     sum / count
 }
 
-/// Values of a numpy program, whose other losses are those of the golden.
+/// Expected similarities are from a numpy program, the other losses from the golden.
 #[test]
 fn the_light_branch_imitates_the_booster() {
     let mut case = Case::new("rocket_launching_criteo");
@@ -147,7 +148,7 @@ fn the_light_branch_imitates_the_booster() {
     assert_losses(&outputs, &of([-0.021_217_425_6, -0.039_479_802_2], hint));
     case.config["model_config"]["rocket_launching"]["feature_distillation_function"] = json!("EUCLID");
     assert_losses(&case.run(Mode::Train, 32, None).1, &of([26.777_017_66, 34.185_555_6], hint));
-    // Weighted by the label, only the losses of the positives count.
+    // With the label as the weight, only the losses of positives count.
     case.config["data_config"]["sample_weight_fields"] = json!(["label"]);
     let (_, outputs) = case.run(Mode::Train, 32, None);
     let similarities = [0, 1].map(|n| outputs[&format!("{LOSS}similarity_{n}")].to_f64()[0]);
@@ -159,7 +160,7 @@ fn the_light_branch_imitates_the_booster() {
     assert!((light - mean(own)).abs() < 1e-5);
 }
 
-/// Values of a numpy program, whose other loss is that of the golden.
+/// Expected imitation losses are from a numpy program, the other loss from the golden.
 #[test]
 fn augmented_vectors_imitate_the_other_tower() {
     let mut case = Case::new("dat_taobao");
@@ -226,7 +227,7 @@ fn rows_have_the_tower_of_their_domain() {
     let model = &mut case.config["model_config"]["pepnet"];
     model["domain_input_name"] = json!("clk");
     model["task_domain_num"] = json!(2);
-    // The towers of the second domain have separate weights, twice the others.
+    // The towers of the second domain have separate weights: twice those of the first.
     let towers: Vec<(String, HostTensor)> = case.weights.clone().into_iter().collect();
     for (name, tensor) in towers.iter().filter(|(name, _)| name.starts_with("_task_tower.")) {
         let (task, rest) = name["_task_tower.".len()..].split_once('.').unwrap();
@@ -250,10 +251,10 @@ fn rows_have_the_tower_of_their_domain() {
     assert!(error.contains("`clk`") && error.contains("from 0 to 0"), "{error}");
 }
 
-/// A row of negatives of `dssm_taobao` with this many items.
+/// A row of negatives of `dssm_taobao` with `count` items.
 fn sampled_items(columns: &[String], count: usize) -> HashMap<String, Column<'static>> {
     let ids: Vec<i64> = (0..count as i64).map(|item| (item + 1) % 3).collect();
-    // Items of the column of lists have lists.
+    // `brand` is a list column, so its items are lists.
     let items = |name: &str| match name {
         "brand" => list((0..=count as i32).collect(), Column::new(Data::I64(ids.clone().into()))),
         _ => Column::new(Data::I64(ids.clone().into())),
@@ -265,7 +266,7 @@ fn list(ends: Vec<i32>, items: Column<'static>) -> Column<'static> {
     Column::new(Data::List { offsets: Offsets::I32(ends.into()), items: Box::new(items) })
 }
 
-/// The inner products of users with items over the temperature.
+/// The inner products of users and items, divided by the temperature.
 fn similarities(temperature: f64, outputs: &Tensors) -> Vec<Vec<f64>> {
     let (users, items) = (&outputs["user_tower_emb"], &outputs["item_tower_emb"]);
     let (width, users, items) = (users.shape()[1], users.to_f64(), items.to_f64());
@@ -273,7 +274,7 @@ fn similarities(temperature: f64, outputs: &Tensors) -> Vec<Vec<f64>> {
     users.chunks(width).map(|user| items.chunks(width).map(|item| dot(user, item)).collect()).collect()
 }
 
-/// The items of a batch, then sampled ones: all users are compared with their own item and all sampled ones.
+/// Items are the batch's, then the sampled ones. Every user is compared with its own item and all sampled ones.
 #[test]
 fn sampled_items_are_negatives() {
     let mut case = Case::new("dssm_taobao");
@@ -300,7 +301,7 @@ fn sampled_items_are_negatives() {
     assert!((columns[count + 1 + 3] - similarities[1][rows + 2]).abs() < 1e-5);
 }
 
-/// The last sampled items are negatives of one row each.
+/// Each of the last sampled items is a negative of one row only.
 #[test]
 fn hard_negatives_count_for_their_rows_alone() {
     let mut case = Case::new("dssm_taobao");
@@ -345,7 +346,7 @@ fn hard_negatives_count_for_their_rows_alone() {
     }
 }
 
-/// In rows with several positive items, hard negatives belong to one of these each.
+/// In rows with several positive items, a hard negative belongs to one of them.
 #[test]
 fn hard_negatives_of_lists_belong_to_positives() {
     let (name, rows) = ("hstu_match_cosine", 6usize);

@@ -1,4 +1,4 @@
-//! Families of pipelines.
+//! Pipelines of all families.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod gradients;

@@ -1,4 +1,4 @@
-//! Options that no pipeline of `tests/tzrec` has: their parameters by name, their values, and all that is wrong at once.
+//! Options that no pipeline of `tests/tzrec` uses: names of parameters, values, and complete lists of errors.
 
 use rewire_families::{TraceError, Traced, trace};
 use rewire_features::{Column, OwnedCell};
@@ -6,7 +6,7 @@ use rewire_graph::{HostTensor, interpret};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashMap};
 
-/// A pipeline over two ids of a row, `a` and `b`, a number `x` and a sequence of ids `s`, all of width 2.
+/// A pipeline with four features: ids `a` and `b`, a number `x` and a sequence of ids `s`, all of width 2.
 fn config(groups: Value, kind: &str, model: Value) -> Value {
     let id = |name: &str| json!({"id_feature": {"feature_name": name, "embedding_dim": 2, "num_buckets": 4}});
     let sequence = json!({"sequence_id_feature": {"feature_name": "s", "embedding_dim": 2, "num_buckets": 4}});
@@ -27,13 +27,13 @@ fn deep(encoders: Value) -> Value {
     }])
 }
 
-/// The parameters that are not tables.
+/// Names of the parameters that are not tables.
 fn names(traced: &Traced) -> Vec<String> {
     let all = traced.graph.parameters().into_iter().map(|parameter| parameter.name);
     all.filter(|name| !name.contains("emb_impls")).collect()
 }
 
-/// Logits where every parameter has a value that follows from its place.
+/// Logits for weights that only depend on the index of each element.
 fn logits(traced: &Traced, rows: usize) -> Vec<f32> {
     let cell = |name: &str, row: usize| match name {
         "x" => OwnedCell::Float(0.5),
@@ -82,7 +82,7 @@ fn encoders_of_steps() {
     let shapes = |traced: &Traced| -> BTreeMap<String, Vec<usize>> {
         traced.graph.parameters().into_iter().map(|parameter| (parameter.name, parameter.shape)).collect()
     };
-    // The number and both ids, and the encoder's two columns.
+    // Input width: the number and both ids (5 columns), and the encoder's two columns.
     assert_eq!(shapes(&mean)["towers.all.mlp.0.perceptron.0.weight"], [2, 7]);
     let all = [&mean, &sum, &attention].map(|traced| logits(traced, 3));
     assert!(all.iter().flatten().all(|logit| logit.is_finite()));
@@ -112,7 +112,7 @@ fn mask_blocks_follow_each_other_where_they_are_not_parallel() {
         traced.graph.parameters().into_iter().map(|parameter| (parameter.name, parameter.shape)).collect();
     let block = |index: usize, name: &str| &shapes[&format!("mask_net_layer.mask_blocks.{index}.{name}.weight")];
     assert_eq!((&block(0, "mask_generator.0")[..], &block(0, "ffn.0")[..]), (&[2, 5][..], &[4, 5][..]));
-    // The second block masks the first one's row, by a mask of the whole row.
+    // The second block masks the first block's output, with a mask computed from the whole row.
     assert_eq!((&block(1, "mask_generator.0")[..], &block(1, "mask_generator.2")[..]), (&[2, 5][..], &[4, 2][..]));
     assert_eq!(shapes["mask_net_layer.top_mlp.mlp.0.perceptron.0.weight"], [2, 4]);
 }

@@ -1,6 +1,6 @@
-//! Pipelines of the reference with their checkpoints: every family gives the reference's predictions.
+//! Pipelines of TorchEasyRec with their checkpoints: every family reproduces TorchEasyRec's predictions.
 //!
-//! The interpreter follows the primitives as they are traced; `crates/cli/tests/commands/import.rs` replays the same folders by the kernels.
+//! The interpreter evaluates the graphs as traced; `crates/cli/tests/commands/import.rs` replays the same folders with kernels.
 
 use crate::table;
 use rewire_families::{Traced, trace};
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 
 pub type Tensors = HashMap<String, HostTensor>;
 
-/// Most of a difference, relative to the largest value and to the norm.
+/// Maximum difference, relative to the largest value and to the norm.
 const TOLERANCE: f64 = 2e-5;
 
-/// Rows that are replayed.
+/// Number of replayed rows.
 const ROWS: usize = 24;
 
 pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec").join(name)
 }
 
-/// The tensors of a file that are not 64-bit counters, without the leading `model.`.
+/// The tensors of a file by name without the leading `model.`, except 64-bit counters.
 pub fn tensors(path: &Path) -> Result<Tensors, Box<dyn Error>> {
     let bytes = std::fs::read(path)?;
     let file = safetensors::SafeTensors::deserialize(&bytes)?;
@@ -40,7 +40,7 @@ pub fn tensors(path: &Path) -> Result<Tensors, Box<dyn Error>> {
     Ok(all)
 }
 
-/// Parameters and tensors of a checkpoint are the same, except for buffers and tensors that only training uses.
+/// Checks that the graph's parameters and the checkpoint's tensors have the same names, ignoring buffers and training-only tensors.
 fn check_names(traced: &Traced, weights: &Tensors) -> Result<(), Box<dyn Error>> {
     let read: BTreeSet<String> = traced.graph.parameters().into_iter().map(|parameter| parameter.name).collect();
     let is_other = |name: &str| {
@@ -56,9 +56,9 @@ fn check_names(traced: &Traced, weights: &Tensors) -> Result<(), Box<dyn Error>>
     }
 }
 
-/// Checks outputs against the first rows of the reference's.
+/// Compares outputs with the first rows of the expected ones.
 fn compare(outputs: &Tensors, expected: &Tensors) -> Result<(), Box<dyn Error>> {
-    // Similarities are matrices of a batch, and no outputs of a model.
+    // Similarities are a matrix of the whole batch, not an output of the model.
     let names: BTreeSet<&String> = expected.keys().filter(|name| !name.starts_with("similarity.")).collect();
     if names != outputs.keys().collect() {
         return Err(format!("expected outputs {names:?}, got {:?}", outputs.keys().collect::<BTreeSet<_>>()).into());
@@ -95,7 +95,7 @@ fn replay(folder: &Path) -> Result<(), Box<dyn Error>> {
     compare(&outputs.into_iter().collect(), &tensors(&folder.join("expected.safetensors"))?)
 }
 
-/// Replays folders, and reports the faults of each.
+/// Replays all folders, and reports every failure.
 fn all(names: &[&str]) {
     let wrong: Vec<String> =
         names.iter().filter_map(|name| replay(&folder(name)).err().map(|error| format!("{name}: {error}"))).collect();
@@ -133,7 +133,7 @@ fn matching_models() {
     all(&["dssm_taobao", "dssm_v2_taobao", "dat_taobao", "mind_taobao"]);
 }
 
-/// Drawn routing logits follow from the place of a step in its history.
+/// The initial routing logits only depend on a step's position in its history.
 #[test]
 fn drawn_logits_do_not_depend_on_the_batch() -> Result<(), Box<dyn Error>> {
     let folder = folder("mind_taobao");
