@@ -1,6 +1,6 @@
 //! Operators, modules and models of generative recommenders (HSTU).
 //!
-//! This crate only traces: it adds primitives of [`rewire_graph`] to a graph.
+//! Nothing is computed here: tracing adds primitives of [`rewire_graph`] to a graph.
 #![forbid(unsafe_code)]
 
 pub mod models;

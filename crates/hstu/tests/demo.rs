@@ -1,4 +1,4 @@
-//! The demo model, interpreted, gives the reference's logits.
+//! The demo model, interpreted, reproduces the reference's logits.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{DType, HostTensor, interpret};

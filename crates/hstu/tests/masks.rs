@@ -1,4 +1,4 @@
-//! Masks, pair by pair, against their definition.
+//! Masks are compared with their definitions for every pair.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, Scope, Tensor, interpret};
@@ -7,11 +7,11 @@ use rewire_hstu::ops::{
 };
 use std::collections::HashMap;
 
-/// Lengths and targets of the samples.
+/// Length and number of targets of each sample.
 const SAMPLES: [(i64, i64); 6] = [(9, 2), (0, 0), (12, 3), (7, 0), (5, 4), (2, 1)];
 const WIDTH: usize = 12;
 
-/// The keys that every row attends to, by attention whose scores are all 1 over values that identify their key.
+/// The keys that every row attends to. All scores are 1, and the value of a key identifies it.
 fn seen(mask: impl Fn(&Scope, &Pairs, &Tensor) -> Tensor, last: Option<i64>) -> Vec<Vec<bool>> {
     let scope = Scope::new();
     let batch = scope.size("samples");

@@ -1,4 +1,4 @@
-//! Ranking layers against loops.
+//! Ranking layers are compared with loops.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, Dim, Graph, HostTensor, Scope, Tensor, interpret};
@@ -14,7 +14,7 @@ type Tensors = HashMap<String, HostTensor>;
 
 const LENGTHS: [i64; 4] = [3, 0, 1, 5];
 
-/// Different for every name and position.
+/// Deterministic numbers that depend on name and index.
 fn noise(name: &str, count: usize) -> Vec<f32> {
     let seed = name.bytes().fold(7u64, |seed, byte| seed.wrapping_mul(31).wrapping_add(byte.into()));
     (0..count as u64)
@@ -49,7 +49,7 @@ fn parameters(graph: &Graph) -> Tensors {
         .collect()
 }
 
-/// Outputs of a model of inputs of the given shapes, whose first extent is the number of rows, over `LENGTHS`.
+/// Runs a model of named inputs with these shapes. The first extent is the number of rows; `LENGTHS` divides rows into samples.
 fn run(inputs: &[(&str, &[usize])], model: impl FnOnce(&Scope, &[Tensor]) -> Vec<Tensor>) -> Vec<Rows> {
     let scope = Scope::new();
     let count = scope.size("rows");

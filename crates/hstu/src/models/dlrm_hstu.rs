@@ -1,16 +1,16 @@
-//! The ranking model DLRM-HSTU, from users' histories and candidates to a logit for every candidate and task.
+//! The ranking model DLRM-HSTU. It maps users' histories and candidates to a logit per candidate and task.
 //!
 //! # Inputs
 //!
 //! The `H` history rows and `C` candidates of all users are concatenated, user after user; `B` is the number of users.
 //!
-//! | input | type | what |
+//! | input | type | meaning |
 //! |---|---|---|
 //! | `uih.lengths` | integers `[B]`, read on the host | history rows of every user |
 //! | `uih.<feature>` | U32 `[H]` | ids of a history feature |
 //! | `uih.timestamp` | I64 `[H]` | seconds since the epoch, ascending |
 //! | `uih.action` | I64 `[H]` | bit masks; only with an action encoder |
-//! | `uih.watchtime` | I64 `[H]` | seconds; only where watch times set action bits |
+//! | `uih.watchtime` | I64 `[H]` | seconds; only if watch times set action bits |
 //! | `candidate.lengths` | integers `[B]`, read on the host | candidates of every user |
 //! | `candidate.<feature>` | U32 `[C]` | ids of a candidate feature |
 //! | `candidate.timestamp` | I64 `[C]` | time of the request |
@@ -53,7 +53,7 @@ pub struct Config {
     pub feature_groups: FeatureGroups,
     /// The pipeline.
     pub hstu: HstuConfig,
-    /// Width between the linear maps of the item MLP.
+    /// Width of the hidden layer of the item MLP.
     pub item_embedding_hidden_dim: usize,
     /// The tasks.
     pub fusion_mtl_tower: FusionMtlTowerConfig,
@@ -61,17 +61,17 @@ pub struct Config {
     pub max_seq_len: usize,
 }
 
-/// The graph of a configuration.
+/// Traces the graph of a configuration.
 ///
 /// # Errors
-/// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
+/// [`ModelError`] names the invalid key of the configuration, or the failed operator.
 pub fn trace(config: &Config) -> Result<Graph, ModelError> {
     let scope = Scope::new().without_places();
     let logits = forward(config, &scope)?;
     Ok(scope.finish(&[("logits", logits)])?)
 }
 
-/// The graph of user vectors, `embeddings` `[C, E]`: the user in the view of each candidate.
+/// Traces the graph of user vectors. Its output is `embeddings` `[C, E]`, one vector per candidate.
 ///
 /// # Errors
 /// As [`trace`].
@@ -81,7 +81,7 @@ pub fn trace_users(config: &Config) -> Result<Graph, ModelError> {
     Ok(scope.finish(&[("embeddings", users)])?)
 }
 
-/// The graph of candidate vectors, `embeddings` `[C, E]`.
+/// Traces the graph of candidate vectors. Its output is `embeddings` `[C, E]`.
 ///
 /// # Errors
 /// As [`trace`].
@@ -92,7 +92,7 @@ pub fn trace_items(config: &Config) -> Result<Graph, ModelError> {
     Ok(scope.finish(&[("embeddings", items)])?)
 }
 
-/// The logits `[C, tasks]` of a configuration, traced in a scope, for instance to add a loss.
+/// Traces the logits `[C, tasks]` of a configuration in a scope, for instance to add a loss.
 ///
 /// # Errors
 /// [`ModelError`] names the invalid key of the configuration.
@@ -119,18 +119,18 @@ impl Config {
         features::inputs(&self.features, &self.feature_groups, &self.hstu)
     }
 
-    /// The parameters that are embedding tables, by name.
+    /// Names of the parameters that are embedding tables.
     pub fn tables(&self) -> impl Iterator<Item = String> {
         self.features.keys().map(|feature| EmbeddingTable::parameter(feature))
     }
 
-    /// The embedding tables with their rows and widths.
+    /// Names of the embedding tables, with their numbers of rows and widths.
     pub fn table_sizes(&self) -> impl Iterator<Item = (String, [usize; 2])> {
         self.tables().zip(self.features.values().map(|feature| [feature.num_embeddings, feature.embedding_dim]))
     }
 
-    /// State-dict tensors that follow from the configuration and are not parameters of the graph. A checkpoint with other
-    /// values was made with another configuration.
+    /// State-dict tensors that follow from the configuration and are not parameters of the graph. If a checkpoint has other values,
+    /// it belongs to another configuration.
     ///
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.
@@ -139,8 +139,8 @@ impl Config {
         Ok(buffers.into_iter().map(|buffer| buffer.within(TRANSDUCER)).collect())
     }
 
-    /// The names of a state dict that the model does not use. Excluded are the parameters of its `graph`, [`Config::buffers`],
-    /// tables of features that no group has, and the batch counters of batch norms.
+    /// The given state-dict names that the model does not use. Names of the graph's parameters, [`Config::buffers`], all embedding
+    /// tables and the batch counters of batch norms count as used.
     ///
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.
@@ -154,7 +154,7 @@ impl Config {
         Ok(names.filter(|name| !known.contains(*name)).collect())
     }
 
-    /// Checks the configuration without tracing it: the kind of model, and its sizes.
+    /// Checks the kind of model and its sizes without tracing.
     ///
     /// # Errors
     /// [`ConfigError`] names the key.
@@ -180,7 +180,7 @@ struct Model {
     tower: FusionMtlTower,
 }
 
-/// The tables of a configuration, and the options of its modules with their widths.
+/// The tables of a configuration, and the module options with the widths that follow from the features.
 fn configured(config: &Config) -> Result<(Tables, HstuConfig), ConfigError> {
     let tables = Tables::new(&config.features, &config.feature_groups)?;
     let hstu = tables.configure(&config.hstu, config.max_seq_len)?;
@@ -204,7 +204,7 @@ impl Model {
         self.logits(scope, &user, item.as_ref().unwrap_or(&user))
     }
 
-    /// The logits of candidates, from the transducer's row and the embedding of each.
+    /// The logits of candidates from their user vectors and item embeddings.
     fn logits(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
         let item = self.items(scope, item);
         scope.module("_multitask_module", |scope| self.tower.forward(scope, user, &item))

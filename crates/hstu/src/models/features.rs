@@ -8,35 +8,35 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Input names that no feature of a history or candidate may have.
+/// Input names that features of histories and candidates cannot have.
 const RESERVED: [&str; 4] = ["lengths", "timestamp", "action", "watchtime"];
-/// Keys of a request that no user feature may have.
+/// Request keys that user features cannot have.
 const RESERVED_OF_USERS: [&str; 4] = ["user", "history", "candidates", "labels"];
 
 /// The table of a feature.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureConfig {
-    /// Number of rows.
+    /// Number of table rows.
     pub num_embeddings: usize,
     /// Width of a row.
     pub embedding_dim: usize,
 }
 
-/// Names of features, in the order in which their rows are concatenated.
+/// Names of features, in the order in which their embeddings are concatenated.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureGroups {
-    /// Of a user, one token each.
+    /// User features; each is one token.
     #[serde(default)]
     pub contextual: Vec<String>,
-    /// Of a history row.
+    /// Features of a history row.
     pub uih: Vec<String>,
-    /// Of a candidate.
+    /// Features of a candidate.
     pub candidate: Vec<String>,
 }
 
-/// A map without duplicate keys.
+/// Deserializes a map; duplicate keys are errors.
 pub(super) fn unique<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
@@ -82,13 +82,13 @@ pub struct InputSpec {
     pub name: String,
     /// Element type; `None` for lengths, which the host reads as integers of any type.
     pub dtype: Option<DType>,
-    /// The subject of its entries.
+    /// The rows that its entries belong to.
     pub rows: InputRows,
-    /// Number of table rows, for ids.
+    /// Number of rows of the table, if entries are ids.
     pub num_embeddings: Option<usize>,
 }
 
-/// The inputs of a model of these features.
+/// The inputs of a model with these features.
 pub(super) fn inputs(
     features: &BTreeMap<String, FeatureConfig>,
     feature_groups: &FeatureGroups,
@@ -181,12 +181,12 @@ impl Tables {
         Ok(Self { contextual, uih, candidate })
     }
 
-    /// Width of the rows of candidates.
+    /// Width of a candidate's concatenated embeddings.
     pub fn candidate_width(&self) -> usize {
         sum(&self.candidate)
     }
 
-    /// The pipeline's options with the sizes that follow from the features. Sizes in the configuration must match them.
+    /// The pipeline's options with sizes derived from the features. Sizes in the configuration must be equal or 0.
     pub fn configure(&self, hstu: &HstuConfig, max_seq_len: usize) -> Result<HstuConfig, ConfigError> {
         let mut hstu = hstu.clone();
         let width = self.contextual.first().map_or(0, |table| table.embedding_dim);
@@ -208,7 +208,7 @@ impl Tables {
         Ok(hstu)
     }
 
-    /// The histories of users.
+    /// The history inputs.
     pub fn history(&self, scope: &Scope, batch: &Dim, hstu: &HstuConfig) -> Sequence {
         let rows = scope.lengths("uih.lengths", batch);
         let integers = |name: &str| scope.input(name, DType::I64, std::slice::from_ref(&rows.total));
@@ -220,12 +220,12 @@ impl Tables {
         Sequence { embeddings, rows, timestamps, actions, watchtimes }
     }
 
-    /// Rows of `count` candidates.
+    /// The concatenated embeddings of `count` candidates.
     pub fn candidates(&self, scope: &Scope, count: &Dim) -> Tensor {
         lookup(scope, "candidate", &self.candidate, count)
     }
 
-    /// User features, if there are any.
+    /// The concatenated embeddings of user features; `None` if there are none.
     pub fn context(&self, scope: &Scope, group: &str, batch: &Dim) -> Option<Tensor> {
         if self.contextual.is_empty() { None } else { Some(lookup(scope, group, &self.contextual, batch)) }
     }
@@ -235,7 +235,7 @@ fn sum(tables: &[EmbeddingTable]) -> usize {
     tables.iter().map(|table| table.embedding_dim).sum()
 }
 
-/// Sets a size that follows from the features; an error if the configuration has a different one.
+/// Sets a size that follows from the features. It is an error if the configuration has another size, except 0.
 fn derive(key: &str, configured: &mut usize, size: usize) -> Result<(), ConfigError> {
     if *configured != 0 && *configured != size {
         return Err(ConfigError::new(format!("hstu.{key}"), format!("{size}, as the features have it"), *configured));
@@ -244,7 +244,7 @@ fn derive(key: &str, configured: &mut usize, size: usize) -> Result<(), ConfigEr
     Ok(())
 }
 
-/// The rows of all tables of a group, concatenated: `[n, sum of widths]`.
+/// The concatenated embeddings of a group's features, `[n, sum of widths]`.
 fn lookup(scope: &Scope, group: &str, tables: &[EmbeddingTable], rows: &Dim) -> Tensor {
     let parts: Vec<Tensor> = tables
         .iter()

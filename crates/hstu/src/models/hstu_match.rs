@@ -1,13 +1,12 @@
-//! The matching model HSTU-Match: a vector for every user, computed from the history only, and one for every item; their product
-//! is the score.
+//! The matching model HSTU-Match. It maps each user's history to a vector, and each item to a vector; the score is their inner product.
 //!
 //! # Inputs
 //!
-//! Those of [`dlrm_hstu`](super::dlrm_hstu): users have `uih` and `contextual`, items the ids `candidate.<feature>`.
+//! As in [`dlrm_hstu`](super::dlrm_hstu): users have `uih.*` and `contextual.*`, items the ids `candidate.<feature>`.
 //!
 //! # Output
 //!
-//! [`USERS`] `[B, E]` and [`ITEMS`] `[C, E]`. Either can be computed alone, with empty inputs of the other.
+//! [`USERS`] `[B, E]` and [`ITEMS`] `[C, E]`. To compute only one of them, bind empty inputs for the other.
 
 use super::ModelError;
 use super::features::{self, FeatureConfig, FeatureGroups, InputSpec, Tables};
@@ -18,10 +17,10 @@ use rewire_graph::{Graph, Scope, Tensor};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The output of users' vectors.
+/// Name of the output with the user vectors.
 pub const USERS: &str = "users";
 
-/// The output of items' vectors.
+/// Name of the output with the item vectors.
 pub const ITEMS: &str = "items";
 
 /// A model's `config.json`.
@@ -35,15 +34,15 @@ pub struct MatchConfig {
     pub features: BTreeMap<String, FeatureConfig>,
     /// The features of users, histories and items.
     pub feature_groups: FeatureGroups,
-    /// The pipeline of users.
+    /// The pipeline that computes user vectors.
     pub hstu: HstuConfig,
-    /// The MLP from the features of an item to its vector; the identity if left out.
+    /// The MLP from an item's features to its vector; `None` for the identity.
     #[serde(default)]
     pub item_mlp: Option<MlpConfig>,
     /// Width of a final linear layer of users and of items; 0 for none.
     #[serde(default)]
     pub output_dim: usize,
-    /// The similarity; vectors have length 1 if it is the cosine.
+    /// The similarity. For the cosine, vectors are normalized to length 1.
     #[serde(default)]
     pub similarity: Similarity,
     /// The divisor of attention weights in all layers.
@@ -59,22 +58,22 @@ impl MatchConfig {
         super::from_json(text)
     }
 
-    /// The inputs.
+    /// The inputs of the traced graph.
     pub fn inputs(&self) -> Vec<InputSpec> {
         features::inputs(&self.features, &self.feature_groups, &self.hstu)
     }
 
-    /// The parameters that are embedding tables, by name.
+    /// Names of the parameters that are embedding tables.
     pub fn tables(&self) -> impl Iterator<Item = String> {
         self.features.keys().map(|feature| EmbeddingTable::parameter(feature))
     }
 
-    /// The embedding tables with their rows and widths.
+    /// Names of the embedding tables, with their numbers of rows and widths.
     pub fn table_sizes(&self) -> impl Iterator<Item = (String, [usize; 2])> {
         self.tables().zip(self.features.values().map(|feature| [feature.num_embeddings, feature.embedding_dim]))
     }
 
-    /// Checks the configuration without tracing it: the kind of model, and its sizes.
+    /// Checks the kind of model and its sizes without tracing.
     ///
     /// # Errors
     /// [`ConfigError`] names the key.
@@ -90,10 +89,10 @@ impl MatchConfig {
         features::check(&self.features)
     }
 
-    /// The vectors of users and of items.
+    /// Traces the graph of user and item vectors.
     ///
     /// # Errors
-    /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
+    /// [`ModelError`] names the invalid key of the configuration, or the failed operator.
     pub fn trace(&self) -> Result<Graph, ModelError> {
         self.check()?;
         let scope = Scope::new().without_places();

@@ -17,13 +17,13 @@ use thiserror::Error;
 #[strum(serialize_all = "snake_case", prefix = "model.")]
 #[non_exhaustive]
 pub enum ModelError {
-    /// The configuration is invalid: a key is unknown, missing or of another type.
+    /// The text is not a valid configuration.
     #[error("configuration: {0}")]
     Parse(#[from] serde_json::Error),
-    /// A key of the configuration is unknown, of another type, or another key is missing in it.
+    /// A key of the configuration is unknown or has the wrong type, or a key inside it is missing.
     #[error("configuration: `{keys}`: {source}")]
     Key {
-        /// The path of the key, `hstu.stu.num_heads`, `fusion_mtl_tower.task_configs[1].task_name`.
+        /// The path of the key, such as `hstu.stu.num_heads` or `fusion_mtl_tower.task_configs[1].task_name`.
         keys: String,
         /// The cause.
         source: serde_json::Error,

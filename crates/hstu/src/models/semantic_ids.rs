@@ -1,24 +1,22 @@
-//! Generative retrieval: predicts the next semantic id of a user's item sequence, code by code (Rajput et al., 2023, with the layers of
-//! HSTU).
+//! Generative retrieval: predicts the next semantic id of a user's item sequence, code by code, with HSTU layers (Rajput et al., 2023).
 //!
-//! A semantic id has one code per level, and each code of a level is a token. The tokens of a history are those of its items, concatenated.
+//! A semantic id has one code per level. Each code of each level is a separate token. A history is the concatenated tokens of its items.
 //!
 //! # Inputs
 //!
-//! `B` sequences, of which a run has the tokens from some position on; keys and values of the earlier ones are in rows of a
-//! cache.
+//! A run computes the last tokens of `B` sequences. Keys and values of earlier tokens are in rows of a cache.
 //!
-//! | input | type | what |
+//! | input | type | meaning |
 //! |---|---|---|
-//! | `lengths` | integers `[B]`, read on the host | tokens of every sequence |
-//! | `tokens` | U32 `[rows]` | the tokens |
-//! | `kept` | U32 `[rows]` | the rows of the cache that take their keys and values; no two are the same |
-//! | `before.lengths` | integers `[B]`, read on the host | cache rows that a sequence continues |
-//! | `before` | U32 `[rows before]` | which ones, in order; sequences may share them |
+//! | `lengths` | integers `[B]`, read on the host | number of new tokens of every sequence |
+//! | `tokens` | U32 `[rows]` | the new tokens |
+//! | `kept` | U32 `[rows]` | distinct cache rows that store the keys and values of the new tokens |
+//! | `before.lengths` | integers `[B]`, read on the host | number of earlier tokens of every sequence |
+//! | `before` | U32 `[rows before]` | cache rows of the earlier tokens, in order; sequences may share rows |
 //!
 //! # Output and states
 //!
-//! `logits` `[B, tokens]` of the token after the last one of every sequence; `k_cache` and `v_cache` of every layer.
+//! `logits` `[B, tokens]` of the token that follows each sequence; `k_cache` and `v_cache` of every layer.
 
 use super::ModelError;
 use crate::modules::{CachedRows, ConfigError, HistoryCache, NORM_EPS, StuConfig, StuLayer, StuStack, parts, rows};
@@ -38,7 +36,7 @@ pub struct Config {
     pub stu: StuConfig,
     /// Number of layers.
     pub attn_num_layers: usize,
-    /// The most tokens of a sequence, and the divisor of attention weights.
+    /// Maximum number of tokens of a sequence, and the divisor of attention weights.
     pub max_seq_len: usize,
 }
 
@@ -80,20 +78,20 @@ impl Config {
         Ok(())
     }
 
-    /// Number of tokens.
+    /// Number of different tokens: the codes of all levels.
     pub fn tokens(&self) -> usize {
         self.codes.iter().fold(0, |all, &codes| all.saturating_add(codes))
     }
 
-    /// The token of a level's code 0; the tokens of its other codes follow.
+    /// The token of code 0 of a level. The tokens of the level's other codes follow it.
     pub fn first_token(&self, level: usize) -> usize {
         self.codes.iter().take(level).sum()
     }
 
-    /// The traced graph.
+    /// Traces the graph.
     ///
     /// # Errors
-    /// [`ModelError`] names the key of the configuration, or the operator, that does not fit.
+    /// [`ModelError`] names the invalid key of the configuration, or the failed operator.
     pub fn trace(&self) -> Result<Graph, ModelError> {
         self.check()?;
         let scope = Scope::new().without_places();

@@ -4,7 +4,7 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TensorSizeError, TypeError};
 use serde::Deserialize;
 
-/// `{kind: options}` of the encoder of a user's actions.
+/// The encoder of a user's actions, as `{kind: options}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ActionEncoderConfig {
@@ -16,17 +16,17 @@ pub enum ActionEncoderConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimpleActionEncoder {
-    /// Width of an action's row.
+    /// Width of the embedding of an action bit.
     pub action_embedding_dim: usize,
-    /// Bits of the actions.
+    /// Bit masks of the actions.
     pub action_weights: Vec<i64>,
-    /// Thresholds of watch times, in seconds, from which a bit of `watchtime_to_action_weights` is set.
+    /// Watch times in seconds from which the corresponding bit of `watchtime_to_action_weights` is set.
     #[serde(default)]
     pub watchtime_to_action_thresholds: Vec<i64>,
-    /// Bits set by watch times.
+    /// Bit masks that are set by watch times.
     #[serde(default)]
     pub watchtime_to_action_weights: Vec<i64>,
-    /// The standard deviation of new tables in training.
+    /// Standard deviation of initial embeddings in training.
     #[serde(default)]
     pub embedding_init_std: Option<f64>,
 }
@@ -63,12 +63,12 @@ impl SimpleActionEncoder {
         !self.watchtime_to_action_thresholds.is_empty()
     }
 
-    /// All bits, those set by watch times last.
+    /// All bit masks; those that watch times set come last.
     pub fn combined_action_weights(&self) -> Vec<i64> {
         self.action_weights.iter().chain(&self.watchtime_to_action_weights).copied().collect()
     }
 
-    /// Width of the encoded rows.
+    /// Width of an encoded row.
     pub fn output_dim(&self) -> usize {
         self.combined_action_weights().len() * self.action_embedding_dim
     }
@@ -79,7 +79,7 @@ impl SimpleActionEncoder {
         Ok(vec![Buffer { name: "_combined_action_weights".to_owned(), value: weights }])
     }
 
-    /// Per sample an encoded row for every history row, followed by the learned row for every target.
+    /// For every sample the encoded history rows, followed by the learned target row for every target.
     ///
     /// `actions` are bit masks and `watchtimes` seconds, `[Lu]` or `[Lu, 1]`.
     pub fn forward(
@@ -100,7 +100,7 @@ impl SimpleActionEncoder {
         scope.weight("_target_action_embedding_table", &[1.into(), self.output_dim().into()])
     }
 
-    /// An encoded row for every history row: `[Lu, n * d]`. The row of targets is not used.
+    /// Encoded history rows, `[Lu, n * d]`, without rows for targets.
     pub fn encode(&self, scope: &Scope, actions: &Tensor, watchtimes: Option<&Tensor>, uih: &Ragged) -> Tensor {
         let weights = self.combined_action_weights();
         let (bits, width) = (weights.len(), self.action_embedding_dim);

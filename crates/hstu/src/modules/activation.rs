@@ -5,8 +5,8 @@ use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// An activation function by the reference's name: of torch, `nn.ReLU` or `nn.LeakyReLU(negative_slope=0.2)`; `Dice`; the empty name is the
-/// identity.
+/// An activation function. Names are torch's, such as `nn.ReLU` or `nn.LeakyReLU(negative_slope=0.2)`, or `Dice`; the empty name is
+/// the identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Activation {
@@ -15,21 +15,21 @@ pub enum Activation {
     /// `max(x, 0)`
     #[default]
     Relu,
-    /// `x` where positive, `slope x` elsewhere.
+    /// `x` if positive, otherwise `slope x`.
     LeakyRelu {
         /// The slope of negative values.
         slope: f64,
     },
-    /// `x` where positive, `scale alpha (e^(x / width) - 1)` elsewhere, times `scale` in both cases: ELU, CELU and SELU.
+    /// ELU, CELU and SELU: `scale x` if positive, otherwise `scale alpha (e^(x / width) - 1)`.
     Exponential {
-        /// Factor of negative values.
+        /// Factor of the negative branch.
         alpha: f64,
-        /// Divisor of negative values.
+        /// Divisor of `x` in the negative branch.
         width: f64,
-        /// Factor of all values.
+        /// Factor of both branches.
         scale: f64,
     },
-    /// `x Phi(x)` with the error function.
+    /// `x Phi(x)`, exact.
     Gelu,
     /// `x Phi(x)` with the tanh approximation.
     GeluTanh,
@@ -63,16 +63,16 @@ pub enum Activation {
     Hardsigmoid,
     /// `x hardsigmoid(x)`
     Hardswish,
-    /// `x` where positive, `weight x` elsewhere, with one parameter or one per column.
+    /// `x` if positive, otherwise `weight x`, with one parameter or one per column.
     Prelu {
         /// One parameter for all columns.
         shared: bool,
     },
-    /// `p x + (1 - p) alpha x` where `p` is the sigmoid of the batch-normalized `x`, with one `alpha` per column.
+    /// `p x + (1 - p) alpha x`, where `p` is the sigmoid of the batch-normalized `x`, with one `alpha` per column.
     Dice,
 }
 
-/// SELU's constants.
+/// SELU's alpha and scale.
 const SELU: (f64, f64) = (1.673_263_242_354_377_2, 1.050_700_987_355_480_5);
 
 impl TryFrom<String> for Activation {
@@ -173,12 +173,12 @@ impl<'a> Call<'a> {
 }
 
 impl Activation {
-    /// The elementwise function of `x` `[.., D]`. If it has parameters, they belong to the module of `scope`.
+    /// Applies the function to `x` `[.., D]`. Its parameters, if any, belong to the module of `scope`.
     pub fn forward(&self, scope: &Scope, x: &Tensor) -> Tensor {
         self.counted(scope, x, None)
     }
 
-    /// [`Activation::forward`] with weighted rows in batch statistics.
+    /// [`Activation::forward`] with row counts for batch statistics; see [`statistics`](super::layers::statistics).
     pub(super) fn counted(&self, scope: &Scope, x: &Tensor, counts: Option<&Tensor>) -> Tensor {
         let negative = |slope: Tensor| x.gt(0.0).select(x, &slope);
         match *self {

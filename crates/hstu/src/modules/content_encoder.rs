@@ -4,15 +4,15 @@ use crate::ops::concat_2d_jagged;
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
 
-/// `{kind: options}` of the encoder that gives history and targets the same width.
+/// The encoder that maps history and targets to the same width, as `{kind: options}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContentEncoderConfig {
-    /// Truncates targets to the columns of the history.
+    /// Truncates target rows to the width of history rows.
     SliceContentEncoder(NoOptions),
-    /// Pads history rows with a learned row.
+    /// Pads history rows with learned columns to the width of target rows.
     PadContentEncoder(NoOptions),
-    /// Applies an MLP to both.
+    /// Applies an MLP to history rows and another one to target rows.
     MlpContentEncoder(MlpContentEncoderConfig),
 }
 
@@ -25,13 +25,13 @@ pub struct NoOptions {}
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MlpContentEncoderConfig {
-    /// For history rows.
+    /// The MLP of history rows.
     pub uih_mlp: MlpConfig,
-    /// For target rows.
+    /// The MLP of target rows.
     pub target_mlp: MlpConfig,
 }
 
-/// Concatenates history rows and target rows of the same width into one jagged tensor.
+/// Maps history and target rows to the same width, and concatenates them into one jagged tensor.
 #[derive(Clone, Debug)]
 pub struct ContentEncoder {
     /// Kind and options.
@@ -67,12 +67,12 @@ impl ContentEncoder {
         }
     }
 
-    /// Per sample the rows of `uih` `[Lu, Du]`, followed by those of `targets` `[Lt, Dt]`.
+    /// For every sample the rows of `uih` `[Lu, Du]`, followed by the rows of `targets` `[Lt, Dt]`.
     pub fn forward(&self, scope: &Scope, uih: (&Tensor, &Ragged), targets: (&Tensor, &Ragged)) -> (Tensor, Ragged) {
         concat_2d_jagged(&self.history(scope, uih.0), uih.1, &self.targets(scope, targets.0), targets.1)
     }
 
-    /// History rows `[Lu, Du]`, with the width of targets.
+    /// Maps history rows `[Lu, Du]` to the common width.
     pub fn history(&self, scope: &Scope, uih: &Tensor) -> Tensor {
         match &self.config {
             ContentEncoderConfig::SliceContentEncoder(_) => uih.clone(),
@@ -83,7 +83,7 @@ impl ContentEncoder {
         }
     }
 
-    /// Target rows `[Lt, Dt]`, with the width of history.
+    /// Maps target rows `[Lt, Dt]` to the common width.
     pub fn targets(&self, scope: &Scope, targets: &Tensor) -> Tensor {
         match &self.config {
             ContentEncoderConfig::SliceContentEncoder(_) => targets.slice(1, 0, self.uih_embedding_dim),

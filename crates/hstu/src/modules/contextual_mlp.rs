@@ -4,7 +4,7 @@ use crate::ops::jagged_dense_bmm_broadcast_add;
 use rewire_graph::{Ragged, Scope, Tensor};
 use serde::Deserialize;
 
-/// `{kind: options}` of an MLP over rows that may depend on the sample's context.
+/// An MLP over rows that may depend on the sample's context, as `{kind: options}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ContextualMlpConfig {
@@ -18,7 +18,7 @@ pub enum ContextualMlpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SimpleMlpConfig {
-    /// Width between the linear layers.
+    /// Width of the hidden layer.
     pub hidden_dim: usize,
 }
 

@@ -1,9 +1,9 @@
 use rewire_graph::{Scope, Tensor};
 
-/// The module that contains all tables.
+/// Name of the module that contains all tables.
 pub const EMBEDDINGS: &str = "embedding";
 
-/// A table with a row for every value of a feature.
+/// An embedding table with one row per value of a feature.
 #[derive(Clone, Debug)]
 pub struct EmbeddingTable {
     /// The feature, which is the module's name under `embedding`.
@@ -20,8 +20,8 @@ impl EmbeddingTable {
         format!("{}.weight", module(feature))
     }
 
-    /// Looks up the rows of `ids` `[n]`: `[n, embedding_dim]`. A run with a host-side id beyond the table is an error,
-    /// unless its options allow it.
+    /// Looks up `ids` `[n]`: `[n, embedding_dim]`. An id on the host that is beyond the table fails the run, unless the options of the run
+    /// allow it.
     pub fn forward(&self, scope: &Scope, ids: &Tensor) -> Tensor {
         scope.module(&module(&self.feature), |scope| {
             scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]).gather(ids)

@@ -26,7 +26,7 @@ pub struct HstuConfig {
     pub input_preprocessor: InputPreprocessorConfig,
     /// Postprocessing of the last layer's rows.
     pub output_postprocessor: OutputPostprocessorConfig,
-    /// Adds positions and times.
+    /// Adds position and time embeddings; `None` to add neither.
     #[serde(default)]
     pub positional_encoder: Option<PositionalEncoderConfig>,
     /// Width of a contextual feature.
@@ -35,28 +35,28 @@ pub struct HstuConfig {
     /// Number of contextual features.
     #[serde(default)]
     pub max_contextual_seq_len: usize,
-    /// Key of the contextual features.
+    /// Name of the group of contextual features.
     #[serde(default = "contextual")]
     pub contextual_group_name: String,
-    /// Divisor of attention weights; the batch's length bound if negative.
+    /// Divisor of attention weights; if negative, the length bound of the batch.
     #[serde(default = "no_scaling")]
     pub scaling_seqlen: i64,
-    /// Dropout of the first layer's rows in training.
+    /// Dropout of the first layer's input in training.
     #[serde(default)]
     pub input_dropout_ratio: f32,
-    /// The layer before which old history is truncated.
+    /// Index of the layer before which old history is truncated.
     #[serde(default)]
     pub attn_truncation_split_layer: usize,
-    /// History rows per user that remain; 0 keeps all.
+    /// Number of history rows per user that remain; 0 keeps all.
     #[serde(default)]
     pub attn_truncation_tail_len: usize,
-    /// Prefix of the keys of history.
+    /// Name prefix of the groups of history.
     #[serde(default)]
     pub name: String,
     /// Also return the postprocessed rows of the whole sequence.
     #[serde(default)]
     pub return_full_embeddings: bool,
-    /// Key of the request's time.
+    /// Name of the group with the request time.
     #[serde(default)]
     pub query_time_key: String,
     /// Ignored.
@@ -70,7 +70,7 @@ pub struct HstuConfig {
 pub struct PositionalEncoderConfig {
     /// Rows of the position table.
     pub num_position_buckets: usize,
-    /// Rows of the time table less one.
+    /// Rows of the time table minus 1.
     #[serde(default)]
     pub num_time_buckets: usize,
     /// Whether to use a time table.
@@ -92,10 +92,10 @@ fn no_scaling() -> i64 {
     -1
 }
 
-/// Preprocessor, positions and layers, shared by ranking and matching.
+/// Preprocessor, positional encoder and layers, shared by ranking and matching.
 #[derive(Clone, Debug)]
 pub struct Hstu {
-    /// Options.
+    /// The options.
     pub config: HstuConfig,
     preprocessor: InputPreprocessor,
     positional_encoder: Option<HstuPositionalEncoder>,
@@ -112,12 +112,12 @@ pub struct HstuOutput {
     pub rows: Ragged,
     /// Times `[L]`.
     pub timestamps: Tensor,
-    /// Candidate rows of every user, at the end of the sequence.
+    /// Candidate rows of every user, which are the last rows of the sequence.
     pub targets: Ragged,
 }
 
 impl Hstu {
-    /// The pipeline of a configuration.
+    /// Creates the pipeline of a configuration.
     pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
         width("uih_embedding_dim", config.uih_embedding_dim)?;
         parts("attn_num_layers", config.attn_num_layers)?;
@@ -146,7 +146,7 @@ impl Hstu {
         Ok(Self { config, preprocessor, positional_encoder, stack, postprocessor })
     }
 
-    /// The last layer's rows for the users' features. `query_time` `[B]` is the time of the request.
+    /// The output of the last layer. `query_time` `[B]` is the time of the request.
     pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>) -> HstuOutput {
         let input = scope.module("_input_preprocessor", |scope| self.preprocessor.forward(scope, features));
         let positions = Positions {
@@ -166,8 +166,8 @@ impl Hstu {
         HstuOutput { embeddings: out.x, rows: out.rows, timestamps, targets }
     }
 
-    /// Stores the keys and values of the users' histories for [`Hstu::targets`] in the cache rows that `kept` returns for their number,
-    /// `[rows]` of integers. The histories continue the cache rows `before`, if given.
+    /// Stores keys and values of the users' histories for [`Hstu::targets`]. `kept` maps their number of rows to the cache rows to store to,
+    /// `[rows]` of integers. If `before` is given, the histories continue these cache rows.
     pub fn history(
         &self,
         scope: &Scope,
@@ -190,12 +190,12 @@ impl Hstu {
         let x = self.positioned(scope, &input.embeddings, &positions, &input.timestamps, Some(query_time));
         let kept = CachedRows { index: kept(&input.rows.total), rows: input.rows };
         let max_seq_len = SeqLen::Host(input.max_seq_len);
-        // Only candidates are read after the last layer.
+        // The output is not used: after the last layer only candidates are read.
         scope.module("_stu_module", |scope| drop(self.stack.history(scope, &x, &kept, before, cache, &max_seq_len)));
     }
 
-    /// The last layer's rows for candidates of users whose histories are in cache rows. Equals the result for the whole sequence, except
-    /// that a result does not depend on other candidates, bit for bit.
+    /// The last layer's output for candidates of users whose histories are cached. It equals the output for the whole sequence. In
+    /// addition, it does not depend on other candidates, bit for bit.
     pub fn targets(
         &self,
         scope: &Scope,
@@ -233,7 +233,7 @@ impl Hstu {
         scope.module("_positional_encoder", |scope| encoder.forward(scope, x, positions, timestamps, query_time))
     }
 
-    /// Rows `x` `[R, E]` with their `timestamps` `[R]`, postprocessed.
+    /// Postprocesses rows `x` `[R, E]` with their `timestamps` `[R]`.
     pub fn postprocess(&self, scope: &Scope, x: &Tensor, timestamps: &Tensor) -> Tensor {
         scope.module("_output_postprocessor", |scope| self.postprocessor.forward(scope, x, timestamps))
     }
@@ -251,8 +251,8 @@ impl HstuConfig {
         }
     }
 
-    /// True if candidates attend to history and themselves, and history does not attend to candidates, so that its keys and values
-    /// serve any candidates.
+    /// True if candidates attend only to history and themselves, and history does not attend to candidates. Then the keys and values of
+    /// a history can be cached for any candidates.
     pub fn is_cacheable(&self) -> bool {
         let stu = &self.stu;
         let semi_local = stu.sla_k1 > 0 || stu.sla_k2 > 0;
@@ -260,8 +260,8 @@ impl HstuConfig {
         self.input_preprocessor.reads_candidates() && stu.target_aware && (stu.causal || semi_local) && scaled
     }
 
-    /// True if cached values of a history remain valid when events are appended: nothing is counted from its end or from the time of
-    /// the request, no row attends to later ones, and none is truncated.
+    /// True if cached keys and values remain valid when events are appended to the history: positions do not count from its end, the
+    /// time of the request is not used, no row attends to later ones, and none is truncated.
     pub fn is_appendable(&self) -> bool {
         let timeless = self.positional_encoder.as_ref().is_none_or(|encoder| !encoder.use_time_encoding);
         let context = self.max_contextual_seq_len > 0 || self.stu.context() > 0;

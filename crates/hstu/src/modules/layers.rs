@@ -41,17 +41,17 @@ pub(crate) fn normed_swish_mlp(scope: &Scope, x: &Tensor, hidden: usize, out: us
     layer_norm(scope, "3", &h, super::NORM_EPS)
 }
 
-/// The weight of a batch in the update of running statistics.
+/// Weight of the current batch in the update of running statistics.
 const MOMENTUM: f64 = 0.1;
 
-/// The mean and the biased variance of the columns of `x` `[.., W]` for batch normalization: the running ones in inference, those of
-/// the batch in training. In a batch, row `r` counts `counts[r]` times, `[rows]`, or once.
+/// Mean and biased variance of the columns of `x` `[.., W]` for batch normalization: running statistics in inference, batch statistics
+/// in training. Row `r` counts `counts[r]` times in the batch; every row counts once if `counts` is `None`.
 ///
 /// Training updates the running statistics, with the unbiased variance, as states of the module.
 pub(super) fn statistics(scope: &Scope, x: &Tensor, counts: Option<&Tensor>) -> [Tensor; 2] {
     let width = x.width();
     if scope.mode() == Mode::Eval {
-        // Statistics get no gradients.
+        // Running statistics get no gradients.
         return ["running_mean", "running_var"].map(|name| scope.weight(name, [width]).detach());
     }
     let rows = x.flatten_rows();

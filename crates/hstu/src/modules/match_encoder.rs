@@ -3,7 +3,7 @@ use super::{ConfigError, Features, Hstu, HstuConfig, MlpConfig, Similarity, widt
 use crate::ops::last_rows;
 use rewire_graph::{Scope, Tensor};
 
-/// A pipeline that computes a vector for every user from the history only.
+/// An HSTU pipeline that computes a vector per user from the history only.
 #[derive(Clone, Debug)]
 pub struct HstuMatchEncoder {
     /// The pipeline.
@@ -11,7 +11,7 @@ pub struct HstuMatchEncoder {
 }
 
 impl HstuMatchEncoder {
-    /// The encoder of a configuration.
+    /// Creates the encoder of a configuration.
     pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
         if config.input_preprocessor.reads_candidates() {
             let kind = config.input_preprocessor.kind();
@@ -20,8 +20,8 @@ impl HstuMatchEncoder {
         Ok(Self { hstu: Hstu::new(config)? })
     }
 
-    /// One row per user, `[B, E]`; zeros for a user without history. `query_time` `[B]` is the time of the request; by
-    /// default the last time of the history.
+    /// One row per user, `[B, E]`; zeros for a user without history. `query_time` `[B]` is the time of the request and defaults to the
+    /// last timestamp of the history.
     pub fn forward(&self, scope: &Scope, features: &Features, query_time: Option<&Tensor>) -> Tensor {
         let out = self.hstu.forward(scope, features, query_time);
         let all = self.hstu.postprocess(scope, &out.embeddings, &out.timestamps);
@@ -29,17 +29,17 @@ impl HstuMatchEncoder {
     }
 }
 
-/// The minimum length for normalization; shorter vectors are divided by it.
+/// Lower bound of the length that vectors are divided by.
 const SHORTEST: f64 = 1e-6;
 
-/// Maps a user's or an item's row to the vector that is compared.
+/// Maps rows of users or items to the vectors that are compared.
 #[derive(Clone, Debug)]
 pub struct MatchTower {
-    /// The MLP, with the parameters of `mlp`.
+    /// The MLP, with the parameters of the module `mlp`; `None` for the identity.
     pub mlp: Option<MlpConfig>,
-    /// Width of a final linear layer, `output`; 0 for none.
+    /// Width of a final linear layer `output`; 0 for none.
     pub output_dim: usize,
-    /// The similarity of vectors; they have length 1 if it is the cosine.
+    /// The similarity. For the cosine, vectors are normalized to length 1.
     pub similarity: Similarity,
 }
 

@@ -3,11 +3,11 @@ use super::{Activation, ConfigError, NORM_EPS, parts, ratio, width};
 use rewire_graph::{DType, Mode, Ragged, Scope, Tensor};
 use serde::Deserialize;
 
-/// An MLP: a block of a linear layer, a norm and the activation for every entry of `hidden_units`.
+/// An MLP with one block per entry of `hidden_units`: a linear layer, an optional norm and the activation.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MlpConfig {
-    /// Width of every block.
+    /// Widths of the blocks.
     #[serde(default)]
     pub hidden_units: Vec<usize>,
     /// The activation function of a block.
@@ -19,10 +19,10 @@ pub struct MlpConfig {
     /// Layer norm.
     #[serde(default)]
     pub use_ln: bool,
-    /// A bias in the linear layer; never with batch norm.
+    /// Whether linear layers have a bias; never with batch norm.
     #[serde(default = "bias")]
     pub bias: bool,
-    /// Dropout of every block in training, one entry per block or one for all.
+    /// Dropout ratios of the blocks in training: one per block, or one for all.
     #[serde(default)]
     pub dropout_ratio: Option<Vec<f32>>,
 }
@@ -31,11 +31,11 @@ fn bias() -> bool {
     true
 }
 
-/// Padding rows of sequences, which count in the batch norms of a model in training.
+/// Padding rows of sequences. The reference includes them in batch statistics in training.
 pub struct Padding {
     /// The rows `[P, Din]`.
     pub rows: Tensor,
-    /// The number of occurrences of each row, F32 `[P]`.
+    /// Number of occurrences of each row, F32 `[P]`.
     pub counts: Tensor,
 }
 
@@ -60,7 +60,7 @@ impl MlpConfig {
         self.hidden_units.iter().try_for_each(|&units| width("hidden_units", units))
     }
 
-    /// The width of the result for rows of width `input`.
+    /// Width of the output for rows of width `input`.
     pub fn output_dim(&self, input: usize) -> usize {
         self.hidden_units.last().copied().unwrap_or(input)
     }
@@ -70,13 +70,13 @@ impl MlpConfig {
         self.forward_blocks(scope, x).pop().unwrap_or_else(|| x.clone())
     }
 
-    /// The output rows `[R, hidden_units[i]]` of each block; the last output is that of [`MlpConfig::forward`].
+    /// The output rows `[R, hidden_units[i]]` of each block. The last one is the result of [`MlpConfig::forward`].
     pub fn forward_blocks(&self, scope: &Scope, x: &Tensor) -> Vec<Tensor> {
         self.blocks(scope, x, 0, None)
     }
 
-    /// [`MlpConfig::forward`] for steps of sequences, whose batch norms the reference computes between two
-    /// transpositions. The reference pads sequences: `padding` is called if batch statistics depend on it.
+    /// [`MlpConfig::forward`] for steps of sequences. The reference transposes before and after their batch norms, which shifts parameter
+    /// names, and pads the sequences: `padding` is called if batch statistics depend on it.
     pub fn forward_steps(&self, scope: &Scope, x: &Tensor, padding: impl FnOnce() -> Option<Padding>) -> Tensor {
         let turns = usize::from(self.use_bn);
         let last = |x: &Tensor, counts| self.blocks(scope, x, turns, counts).pop().unwrap_or_else(|| x.clone());
@@ -91,7 +91,7 @@ impl MlpConfig {
         last(&all, Some(&counts)).jagged_head(&whole, &kept)
     }
 
-    /// `turns` transpositions precede a norm and follow it. Rows count `counts` times.
+    /// The reference has `turns` transpositions before each norm and after it. Row `r` counts `counts[r]` times in batch statistics.
     fn blocks(&self, scope: &Scope, x: &Tensor, turns: usize, counts: Option<&Tensor>) -> Vec<Tensor> {
         let mut all: Vec<Tensor> = vec![];
         for (block, &width) in self.hidden_units.iter().enumerate() {

@@ -1,11 +1,11 @@
-//! Modules: plain configurations with a `forward` that traces them.
+//! Modules: each is a plain configuration with a `forward` that traces it.
 //!
-//! Parameters are named by the scope a module is traced in, with the names of the reference's state dict.
-//! Keys of configurations are named as in the reference. Defaults are those of `docs/reference.md`; some differ from the reference's, such as those of
-//! `similarity`, `low_rank`, `input_dropout_ratio`, `recompute_*` and `item_embedding_hidden_dim`. An unknown key is an error.
+//! Parameter names consist of the scope that a module is traced in and the names of the reference's state dict.
+//! Configuration keys are named as in the reference. Defaults are listed in `docs/reference.md`. Some differ from the reference's, such
+//! as `similarity`, `low_rank`, `input_dropout_ratio`, `recompute_*` and `item_embedding_hidden_dim`. An unknown key is an error.
 //!
-//! In a scope of [`Mode::Train`] dropout is active, batch norms normalize by the batch and update their running statistics, and interleaved
-//! targets have actions.
+//! In a scope of [`Mode::Train`] dropout is active, batch norms use batch statistics and update their running statistics, and
+//! interleaved targets have action rows.
 
 mod action_encoder;
 mod activation;
@@ -72,7 +72,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Describes an invalid value of a key.
+    /// Creates the error of a key.
     pub fn new(key: impl Into<String>, expected: impl Into<String>, actual: impl ToString) -> Self {
         Self { key: key.into(), expected: expected.into(), actual: actual.to_string() }
     }
@@ -82,7 +82,7 @@ impl ConfigError {
     }
 }
 
-/// The maximum number of repeated parts, each of which adds graph nodes: more layers than any model has.
+/// Maximum number of repeated parts, each of which adds graph nodes. It exceeds the number of layers of any model.
 pub const MAX_PARTS: usize = 1024;
 /// Largest number of table rows.
 const MAX_ROWS: usize = MAX_EXTENT as usize;
@@ -94,7 +94,7 @@ fn within(key: &str, value: usize, range: std::ops::RangeInclusive<usize>) -> Re
     Err(ConfigError::new(key, format!("in {}..={}", range.start(), range.end()), value))
 }
 
-/// Checks a width.
+/// Checks a width, which must be positive.
 ///
 /// # Errors
 /// [`ConfigError`] if it is not in `1..=MAX_WIDTH`.
@@ -102,22 +102,22 @@ pub fn width(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_WIDTH)
 }
 
-/// Checks a width or number that may be 0.
+/// Checks a width or count that may be 0.
 pub(crate) fn count(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 0..=MAX_WIDTH)
 }
 
-/// Checks a number of parts that add graph nodes.
+/// Checks a number of repeated parts, each of which adds graph nodes.
 pub(crate) fn parts(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 0..=MAX_PARTS)
 }
 
-/// [`parts`], at least one.
+/// [`parts`] with at least one part.
 pub(crate) fn some_parts(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_PARTS)
 }
 
-/// Checks an integer that a graph holds as a scalar.
+/// Checks an integer that becomes a scalar constant of the graph.
 pub(crate) fn scalar(key: &str, value: i64) -> Result<(), ConfigError> {
     if (-MOST_EXACT..=MOST_EXACT).contains(&value) {
         return Ok(());
@@ -125,7 +125,7 @@ pub(crate) fn scalar(key: &str, value: i64) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("in {}..={MOST_EXACT}", -MOST_EXACT), value))
 }
 
-/// Checks a length for which a negative number selects the default.
+/// Checks a length; a negative one selects the default.
 pub(crate) fn scaling(key: &str, value: i64) -> Result<(), ConfigError> {
     if value < 0 || (1..=MAX_ROWS as i64).contains(&value) {
         return Ok(());
@@ -133,12 +133,12 @@ pub(crate) fn scaling(key: &str, value: i64) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("negative or in 1..={MAX_ROWS}"), value))
 }
 
-/// Checks a number of table rows, or a length.
+/// Checks a number of table rows or a length, which must be positive.
 pub(crate) fn rows(key: &str, value: usize) -> Result<(), ConfigError> {
     within(key, value, 1..=MAX_ROWS)
 }
 
-/// Checks a probability of dropout.
+/// Checks a dropout ratio.
 pub(crate) fn ratio(key: &str, value: f32) -> Result<(), ConfigError> {
     if (0.0..1.0).contains(&value) { Ok(()) } else { Err(ConfigError::new(key, "at least 0 and below 1", value)) }
 }
@@ -151,7 +151,7 @@ pub(crate) fn eps(key: &str, value: f64) -> Result<(), ConfigError> {
     Err(ConfigError::new(key, format!("at least 0 and {F32}"), value))
 }
 
-/// A tensor of a state dict whose value follows from the configuration; the graph contains it as constants.
+/// A state-dict tensor whose value follows from the configuration. The graph contains the value as constants.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     /// The state-dict name.

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FusionMtlTowerConfig {
-    /// The MLP on the product of the vectors, before the linear layer.
+    /// The MLP between the product of the vectors and the linear layer; `None` for the identity.
     #[serde(default)]
     pub mlp: Option<MlpConfig>,
     /// The tasks, in the order of their logits.
@@ -21,7 +21,7 @@ pub struct FusionMtlTowerConfig {
 pub struct TaskConfig {
     /// The name.
     pub task_name: String,
-    /// The action bits that are its label.
+    /// Bits of the action mask that make its label positive.
     #[serde(default)]
     pub task_bitmask: i64,
     /// The weight of its loss in training.
@@ -40,7 +40,7 @@ fn num_class() -> usize {
     1
 }
 
-/// Logits of all tasks from the product of a user's and an item's vector.
+/// Logits of all tasks from the elementwise product of a user vector and an item vector.
 #[derive(Clone, Debug)]
 pub struct FusionMtlTower {
     /// The tasks.
@@ -70,14 +70,14 @@ impl FusionMtlTowerConfig {
         width("task_configs.num_class", self.num_logits())
     }
 
-    /// Number of logits of all tasks.
+    /// Total number of logits of all tasks.
     pub fn num_logits(&self) -> usize {
         self.task_configs.iter().fold(0, |sum, task| sum.saturating_add(task.num_class))
     }
 }
 
 impl FusionMtlTower {
-    /// Maps two `[R, D]` to logits `[R, logits]`, task after task.
+    /// Maps `user` and `item` `[R, D]` to logits `[R, logits]`, concatenated by task.
     pub fn forward(&self, scope: &Scope, user: &Tensor, item: &Tensor) -> Tensor {
         let product = user * item;
         let hidden = match &self.config.mlp {

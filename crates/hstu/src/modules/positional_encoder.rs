@@ -6,13 +6,13 @@ use crate::ops::{
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// Adds learned position embeddings, and optionally time embeddings, to scaled rows.
+/// Scales rows and adds learned position embeddings, and optionally time embeddings.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HstuPositionalEncoder {
     /// Rows of the position table.
     pub num_position_buckets: usize,
-    /// Rows of the time table less one.
+    /// Rows of the time table minus 1.
     #[serde(default)]
     pub num_time_buckets: usize,
     /// Width of rows.
@@ -56,7 +56,7 @@ impl HstuPositionalEncoder {
         Ok(())
     }
 
-    /// Encodes rows `x` `[L, E]` at `positions`, with `timestamps` `[L]` and optionally the time of the request `[B]`.
+    /// Encodes rows `x` `[L, E]` by their `positions` and `timestamps` `[L]`. `query_time` `[B]` is the time of the request.
     pub fn forward(
         &self,
         scope: &Scope,

@@ -5,15 +5,15 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TensorSizeError};
 use serde::Deserialize;
 
-/// `{kind: options}` of the postprocessing of the last layer's rows.
+/// Postprocessing of the last layer's rows, as `{kind: options}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputPostprocessorConfig {
-    /// L2 normalization of rows.
+    /// Normalizes rows to length 1.
     L2normPostprocessor(L2NormConfig),
     /// Layer norm.
     LayernormPostprocessor(LayerNormConfig),
-    /// Layer norm of rows concatenated with the phase of their timestamp in periods such as days.
+    /// Concatenates rows with the phases of their timestamps in periods such as days, then applies a linear layer and layer norm.
     TimestampLayernormPostprocessor(TimestampLayerNormConfig),
 }
 
@@ -26,7 +26,7 @@ pub struct L2NormConfig {}
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LayerNormConfig {
-    /// Added to the variance.
+    /// Epsilon that is added to the variance.
     #[serde(default = "norm_eps")]
     pub eps: f64,
 }
@@ -35,19 +35,19 @@ pub struct LayerNormConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TimestampLayerNormConfig {
-    /// Seconds per unit, one entry per period: 3600 counts hours.
+    /// Seconds per unit of each period, such as 3600 for hours.
     pub time_duration_period_units: Vec<i64>,
-    /// Units per period: 24 hours are a day.
+    /// Units per period, such as 24 for days.
     pub time_duration_units_per_period: Vec<i64>,
-    /// Added to the variance.
+    /// Epsilon that is added to the variance.
     #[serde(default = "norm_eps")]
     pub eps: f64,
 }
 
-/// The minimum length for normalization; shorter rows are divided by it.
+/// Lower bound of the length that rows are divided by.
 const SHORTEST: f64 = 1e-6;
 
-/// The reference's value of pi.
+/// The reference's approximation of pi.
 const HALF_TURN: f64 = 314.0 / 100.0;
 
 fn norm_eps() -> f64 {

@@ -7,15 +7,15 @@ use crate::ops::concat_2d_jagged;
 use rewire_graph::{Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// `{kind: options}` of the preprocessor that builds one sequence from a user's features.
+/// The preprocessor that builds one sequence from a user's features, as `{kind: options}`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum InputPreprocessorConfig {
-    /// History and candidates, content plus action.
+    /// History and candidates; each row is the sum of content and action.
     ContextualPreprocessor(ContextualConfig),
-    /// History and candidates, with a row for the content and one for the action.
+    /// History and candidates, with separate rows for content and action.
     ContextualInterleavePreprocessor(ContextualInterleaveConfig),
-    /// Only history.
+    /// History only.
     UihPreprocessor(UihConfig),
 }
 
@@ -23,11 +23,11 @@ pub enum InputPreprocessorConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextualConfig {
-    /// Gives history and candidates the same width.
+    /// Maps history and candidates to the same width.
     pub content_encoder: ContentEncoderConfig,
-    /// Maps content to rows.
+    /// Maps encoded content to rows.
     pub content_mlp: ContextualMlpConfig,
-    /// Encodes actions, if they are used.
+    /// Encodes actions; `None` to ignore them.
     #[serde(default)]
     pub action_encoder: Option<ActionEncoderConfig>,
     /// Maps encoded actions to rows.
@@ -39,9 +39,9 @@ pub struct ContextualConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ContextualInterleaveConfig {
-    /// Gives history and candidates the same width.
+    /// Maps history and candidates to the same width.
     pub content_encoder: ContentEncoderConfig,
-    /// Maps content to rows.
+    /// Maps encoded content to rows.
     pub content_mlp: ContextualMlpConfig,
     /// Encodes actions.
     #[serde(default)]
@@ -49,7 +49,7 @@ pub struct ContextualInterleaveConfig {
     /// Maps encoded actions to rows.
     #[serde(default)]
     pub action_mlp: Option<ContextualMlpConfig>,
-    /// False selects the contextual preprocessor.
+    /// If false, the module behaves as the contextual preprocessor.
     #[serde(default = "enable_interleaving")]
     pub enable_interleaving: bool,
 }
@@ -62,7 +62,7 @@ fn enable_interleaving() -> bool {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UihConfig {
-    /// Encodes actions, if they are used.
+    /// Encodes actions; `None` to ignore them.
     #[serde(default)]
     pub action_encoder: Option<ActionEncoderConfig>,
     /// Maps encoded actions to rows.
@@ -70,14 +70,14 @@ pub struct UihConfig {
     pub action_mlp: Option<ContextualMlpConfig>,
 }
 
-/// Past events or candidates of every user: rows with times.
+/// A sequence of events or candidates per user.
 #[derive(Clone, Debug)]
 pub struct Sequence {
     /// Rows `[L, D]`.
     pub embeddings: Tensor,
     /// The sample of each row.
     pub rows: Ragged,
-    /// Times `[L]`.
+    /// Timestamps `[L]`.
     pub timestamps: Tensor,
     /// Action bit masks `[L]`.
     pub actions: Option<Tensor>,
@@ -85,14 +85,14 @@ pub struct Sequence {
     pub watchtimes: Option<Tensor>,
 }
 
-/// Features of the users of a batch.
+/// Features of a batch of users.
 #[derive(Clone, Debug)]
 pub struct Features {
     /// History.
     pub uih: Sequence,
     /// Candidates.
     pub candidates: Option<Sequence>,
-    /// Context `[B, C * g]`.
+    /// Contextual features `[B, C * g]`.
     pub contextual: Option<Tensor>,
 }
 
@@ -103,11 +103,11 @@ pub struct Preprocessed {
     pub embeddings: Tensor,
     /// The sample of each row.
     pub rows: Ragged,
-    /// Times `[L]`; 0 for contextual rows.
+    /// Timestamps `[L]`; 0 for contextual rows.
     pub timestamps: Tensor,
     /// Candidate rows of every user.
     pub targets: Ragged,
-    /// A bound of the lengths, a scalar of the shape program.
+    /// An upper bound of the lengths, a scalar of the shape program.
     pub max_seq_len: Tensor,
 }
 
@@ -120,7 +120,7 @@ pub struct InputPreprocessor {
     pub uih_embedding_dim: usize,
     /// Width of candidate rows.
     pub target_embedding_dim: usize,
-    /// Width of the result.
+    /// Width of the result's rows.
     pub output_embedding_dim: usize,
     /// Width of a contextual feature.
     pub contextual_feature_dim: usize,
@@ -128,7 +128,7 @@ pub struct InputPreprocessor {
     pub max_contextual_seq_len: usize,
 }
 
-/// The encoders of history and candidates, for any kind.
+/// The encoders of a configuration of any kind.
 struct Encoders<'a> {
     content: Option<(&'a ContentEncoderConfig, &'a ContextualMlpConfig)>,
     action: Option<(&'a ActionEncoderConfig, &'a ContextualMlpConfig)>,
@@ -164,7 +164,7 @@ impl InputPreprocessorConfig {
         [encoder.is_some(), mlp.is_some()]
     }
 
-    /// The key in a configuration.
+    /// The name of the kind in configurations.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::ContextualPreprocessor(_) => "contextual_preprocessor",
@@ -178,7 +178,7 @@ impl InputPreprocessorConfig {
         self.encoders().action.map(|(encoder, _)| encoder)
     }
 
-    /// True if the rows of candidates depend on the context of their user.
+    /// True if candidate rows depend on their user's context.
     pub fn targets_read_context(&self) -> bool {
         let encoders = self.encoders();
         let mlps = encoders.content.map(|(_, mlp)| mlp).into_iter().chain(encoders.action.map(|(_, mlp)| mlp));
@@ -190,7 +190,7 @@ impl InputPreprocessorConfig {
         self.encoders().content.is_some()
     }
 
-    /// True if every row of the sequence, including targets, is a pair of a content row and an action row.
+    /// True if every row of the sequence, including targets, becomes a content row and an action row.
     pub fn doubles_targets(&self, mode: Mode) -> bool {
         self.encoders().interleaved && mode == Mode::Train
     }
@@ -248,7 +248,7 @@ impl InputPreprocessor {
         }
     }
 
-    /// Builds one sequence from the features.
+    /// Builds one sequence per user.
     pub fn forward(&self, scope: &Scope, features: &Features) -> Preprocessed {
         let encoders = self.config.encoders();
         let sequence = match (encoders.content, &features.candidates) {
@@ -312,7 +312,7 @@ impl InputPreprocessor {
         }
     }
 
-    /// The rows of a history with its contextual prefix, as in [`InputPreprocessor::forward`].
+    /// The history rows of [`InputPreprocessor::forward`], with the contextual prefix.
     pub fn history_alone(&self, scope: &Scope, features: &Features) -> Preprocessed {
         let (encoders, uih) = (self.config.encoders(), &features.uih);
         let Some((encoder, mlp)) = encoders.content else {
@@ -334,7 +334,7 @@ impl InputPreprocessor {
         self.with_context(scope, sequence, features.contextual.as_ref())
     }
 
-    /// The rows of candidates, as in [`InputPreprocessor::forward`].
+    /// The candidate rows of [`InputPreprocessor::forward`].
     pub fn targets_alone(&self, scope: &Scope, candidates: &Sequence, contextual: Option<&Tensor>) -> Tensor {
         let (encoders, rows) = (self.config.encoders(), &candidates.rows);
         let Some((encoder, mlp)) = encoders.content else {
@@ -348,7 +348,7 @@ impl InputPreprocessor {
         let learned = scope.module("_action_encoder", |scope| encoder.target(scope));
         let every = |row: &Tensor| row.broadcast(&[rows.total.clone(), row.dim(1)]);
         let action = match mlp {
-            // One row for all candidates.
+            // The result is the same row for all candidates.
             ContextualMlpConfig::SimpleMlp(_) => {
                 every(&self.mlp(scope, "_action_embedding_mlp", mlp, &learned, rows, None))
             }
@@ -359,7 +359,7 @@ impl InputPreprocessor {
         content + action
     }
 
-    /// The rows of the actions of a history.
+    /// The action rows of a history.
     fn actions(
         &self,
         scope: &Scope,
@@ -417,7 +417,7 @@ fn required(scope: &Scope, name: &str, feature: Option<&Tensor>) -> Tensor {
     feature.cloned().unwrap_or_else(|| scope.fail("preprocessor", TypeError::new(name, "a feature", "none")))
 }
 
-/// Splits every history row into a content row and an action row. Targets become a content row, or both in training.
+/// Splits every history row into a content row and an action row. Targets have a content row only, except in training.
 fn interleave(scope: &Scope, plain: Preprocessed, action: &Tensor, uih: &Ragged) -> Preprocessed {
     if scope.mode() == Mode::Train {
         return interleave_all(scope, plain, action);
@@ -462,7 +462,7 @@ fn pairs(scope: &Scope, a: &Tensor, b: &Tensor) -> Tensor {
 }
 
 impl Preprocessed {
-    /// The total number of history rows and contextual rows, as a size.
+    /// The total number of history and contextual rows.
     pub fn total_uih_len(&self) -> rewire_graph::Dim {
         self.rows.total.clone() - self.targets.total.clone()
     }

@@ -13,14 +13,14 @@ pub enum Similarity {
     Cosine,
 }
 
-/// Finds the items of a table with the highest similarity to users.
+/// Finds the items of a table that are most similar to each user.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetrievalConfig {
     /// The similarity.
     #[serde(default)]
     pub similarity: Similarity,
-    /// Items per user.
+    /// Number of items per user.
     pub top_k: usize,
 }
 
@@ -29,14 +29,14 @@ pub struct RetrievalConfig {
 pub struct Retrieved {
     /// Similarities, largest first, `[B, top_k]`.
     pub scores: Tensor,
-    /// Rows of the item table, `[B, top_k]`, an `I32`; -1 where the table has fewer.
+    /// Row numbers in the item table, `[B, top_k]` of `I32`; -1 for missing items if the table has fewer rows.
     pub items: Tensor,
 }
 
-/// The minimum length for normalization; shorter vectors are divided by it.
+/// Lower bound of the length that vectors are divided by.
 const SHORTEST: f64 = 1e-12;
 
-/// The most items per user: each one is a pass over all similarities.
+/// Maximum number of items per user. Each item takes a pass over all similarities.
 const MOST_ITEMS: usize = 1000;
 
 impl RetrievalConfig {
@@ -51,8 +51,8 @@ impl RetrievalConfig {
         }
     }
 
-    /// Maps users `[B, E]`, as of [`HstuMatchEncoder`](super::HstuMatchEncoder), and the item table `[N, E]` to the best
-    /// items per user. Ties are broken by the smaller row.
+    /// Maps users `[B, E]`, such as the rows of [`HstuMatchEncoder`](super::HstuMatchEncoder), and the item table `[N, E]` to the most
+    /// similar items per user. Of equal similarities the smaller row number comes first.
     pub fn forward(&self, scope: &Scope, users: &Tensor, items: &Tensor) -> Retrieved {
         users.require("retrieval", "users", users.rank() == 2, "of 2 dimensions", users.ty());
         items.require_shape("retrieval", "items", &[items.dim(0), users.dim(1)]);

@@ -25,13 +25,13 @@ pub struct StuConfig {
     /// Dropout of the output in training.
     #[serde(default = "output_dropout_ratio")]
     pub output_dropout_ratio: f32,
-    /// Causal: rows attend only to earlier rows.
+    /// Causal attention: rows attend only to earlier rows.
     #[serde(default = "yes")]
     pub causal: bool,
     /// Targets do not attend to each other.
     #[serde(default = "yes")]
     pub target_aware: bool,
-    /// Attention window.
+    /// Maximum attention distance; `None` or 0 for no limit.
     #[serde(default)]
     pub max_attn_len: Option<usize>,
     /// Scale of scores; `1 / sqrt(attention_dim)` if missing or 0.
@@ -52,14 +52,14 @@ pub struct StuConfig {
     /// Divisor of attention weights; the pipeline's if missing or negative.
     #[serde(default)]
     pub scaling_seqlen: Option<i64>,
-    /// Recompute the normalized rows for gradients instead of keeping them; the bits are the same. False if missing, like
-    /// the two others.
+    /// Recompute normalized rows for gradients instead of storing them; results are bitwise equal. This and the following two options
+    /// default to false.
     #[serde(default)]
     pub recompute_normed_x: bool,
-    /// Recompute gate, values, queries and keys.
+    /// Recompute gate, values, queries and keys for gradients.
     #[serde(default)]
     pub recompute_uvqk: bool,
-    /// Recompute the input of the output projection.
+    /// Recompute the input of the output projection for gradients.
     #[serde(default)]
     pub recompute_y: bool,
     /// Ignored: results do not depend on the order of samples.
@@ -89,13 +89,13 @@ pub struct StuInput {
     pub x: Tensor,
     /// The sample of each row.
     pub rows: Ragged,
-    /// Number of targets `[B]` on the host.
+    /// Number of targets `[B]` on the host; `None` without targets.
     pub num_targets: Option<Tensor>,
-    /// The default divisor of attention weights if `scaling_seqlen` is not set.
+    /// Divisor of attention weights if `scaling_seqlen` is not set.
     pub max_seq_len: SeqLen,
 }
 
-/// Keys and values of the first rows of every sample.
+/// Cached keys and values of the first rows of every sample.
 #[derive(Clone, Debug)]
 pub struct KvCache {
     /// Keys `[sum c, H * A]`.
@@ -104,11 +104,11 @@ pub struct KvCache {
     pub v: Tensor,
     /// Number of cached rows of every sample.
     pub rows: Ragged,
-    /// An upper bound of those numbers, a scalar of the shape program.
+    /// An upper bound of the numbers of cached rows, a scalar of the shape program.
     pub max_len: Tensor,
 }
 
-/// Keys and values of histories, for candidates and for later rows of the histories.
+/// Keys and values of histories, which candidates and later history rows attend to.
 #[derive(Clone, Debug)]
 pub struct History {
     /// Keys `[sum c, H * A]`.
@@ -140,7 +140,7 @@ impl StuConfig {
         self.scaling_seqlen.map_or(Ok(()), |length| scaling("scaling_seqlen", length))
     }
 
-    /// Length of the contextual prefix; 0 if missing or negative.
+    /// Length of the contextual prefix; 0 if not set or negative.
     pub fn context(&self) -> usize {
         self.contextual_seq_len.and_then(|length| usize::try_from(length).ok()).unwrap_or(0)
     }
@@ -153,7 +153,7 @@ impl StuConfig {
         num_targets.filter(|_| self.target_aware)
     }
 
-    /// The mask of semi-local attention, if the layer uses it.
+    /// The mask of semi-local attention; `None` if the layer does not use it.
     pub fn semi_local(&self, num_targets: Option<&Tensor>) -> Option<SemiLocal> {
         self.is_semi_local().then(|| SemiLocal {
             sla_k1: self.sla_k1,
@@ -184,14 +184,13 @@ impl StuConfig {
 }
 
 impl StuLayer {
-    /// The layer's rows `[L, E]`.
+    /// The layer's output rows `[L, E]`.
     pub fn forward(&self, scope: &Scope, input: &StuInput) -> Tensor {
         self.full(scope, input).0
     }
 
-    /// [`StuLayer::forward`], and a KV cache of the first `cached` rows of every sample. `max_len` is an upper bound of
-    /// their number; by default their maximum. A run in which a sample has fewer rows, or they exceed the bound, is an
-    /// error.
+    /// [`StuLayer::forward`], plus a KV cache of the first `cached` rows of every sample. `max_len` is an upper bound of the numbers of
+    /// cached rows and defaults to their maximum. The run fails if a sample has fewer rows than `cached`, or `cached` exceeds `max_len`.
     pub fn prefill(
         &self,
         scope: &Scope,
@@ -208,8 +207,8 @@ impl StuLayer {
         (out, KvCache { k: first(&uvqk.k), v: first(&uvqk.v), rows: cached.clone(), max_len })
     }
 
-    /// The layer's rows for new rows `x` `[sum d, E]` that follow the cached ones; samples may differ in their number of
-    /// new rows. `num_targets` counts the targets at the end of cached and new rows.
+    /// The layer's output for new rows `x` `[sum d, E]` that follow the cached ones. The number of new rows may differ by sample.
+    /// `num_targets` counts the targets at the end of cached and new rows.
     pub fn cached_forward(
         &self,
         scope: &Scope,
@@ -231,8 +230,8 @@ impl StuLayer {
         self.output(scope, &attn, &uvqk, x)
     }
 
-    /// The layer's rows for history rows `x` `[sum d, E]` of samples without candidates, and their keys and values in the storage type
-    /// `kept`. They follow the rows of `before`, if given.
+    /// The layer's output for history rows `x` `[sum d, E]` of samples without candidates, and their keys and values in the storage type
+    /// `kept`. If `before` is given, they follow its rows.
     pub fn history(
         &self,
         scope: &Scope,
@@ -261,8 +260,8 @@ impl StuLayer {
         (self.output(scope, &attn, &uvqk, x), History { k, v, rows: rows.clone() })
     }
 
-    /// The layer's rows for candidates `x` `[sum T, E]` that attend to a history and themselves. A result does not depend on other
-    /// candidates, bit for bit.
+    /// The layer's output for candidates `x` `[sum T, E]`, which attend to a history and themselves. The result of a candidate does not
+    /// depend on other candidates, bit for bit.
     pub fn targets(
         &self,
         scope: &Scope,
@@ -284,7 +283,7 @@ impl StuLayer {
         self.output(scope, &attn, &uvqk, x)
     }
 
-    /// Queries, keys and values per head, in f32.
+    /// Queries, keys and values per head, in the queries' element type.
     fn heads(&self, q: &Tensor, history: &History) -> [Tensor; 3] {
         let by_head = |x: &Tensor, width: usize| {
             x.cast(q.dtype()).reshape(&[x.dim(0), self.config.num_heads.into(), width.into()])
@@ -342,7 +341,7 @@ impl StuLayer {
     }
 }
 
-/// Concatenates heads `[L, H, D]`: `[L, H * D]`.
+/// Concatenates heads: `[L, H, D]` to `[L, H * D]`.
 fn flat(by_head: &Tensor) -> Tensor {
     let width = by_head.dim(1).product(&by_head.dim(2)).unwrap_or_default();
     by_head.reshape(&[by_head.dim(0), width])

@@ -7,36 +7,36 @@ use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 pub struct StuStack {
     /// The layers.
     pub layers: Vec<StuLayer>,
-    /// The layer before which old history is truncated.
+    /// Index of the layer before which old history is truncated.
     pub truncate_split_layer: usize,
-    /// History rows per sample that remain; 0 keeps all.
+    /// Number of history rows per sample that remain; 0 keeps all.
     pub truncate_tail_len: usize,
 }
 
-/// Results of a stack.
+/// The output of a stack.
 #[derive(Clone, Debug)]
 pub struct StuStackOutput {
     /// Rows `[L', E]`.
     pub x: Tensor,
     /// The sample of each row.
     pub rows: Ragged,
-    /// The length bound of the last layer.
+    /// An upper bound of the lengths in the last layer.
     pub max_seq_len: SeqLen,
-    /// The remaining rows, if some were truncated.
+    /// The rows that remain; `None` if none were truncated.
     pub truncation: Option<Truncation>,
 }
 
-/// Rows of histories in a [`HistoryCache`].
+/// Cache rows of histories.
 #[derive(Clone, Debug)]
 pub struct CachedRows {
     /// The sample of each row.
     pub rows: Ragged,
-    /// Their row numbers in the cache, `[total]` of integers.
+    /// Row numbers in the cache, `[total]` of integers.
     pub index: Tensor,
 }
 
-/// The KV cache of histories across runs: states `k_cache` `[rows, H * A]` and `v_cache` `[rows, H * V]` of every layer. The app assigns
-/// its rows to users.
+/// A KV cache of histories that persists between runs: states `k_cache` `[rows, H * A]` and `v_cache` `[rows, H * V]` of every layer.
+/// The app assigns the rows to users.
 #[derive(Clone, Debug)]
 pub struct HistoryCache {
     /// Number of rows.
@@ -66,8 +66,8 @@ impl HistoryCache {
 }
 
 impl StuStack {
-    /// The last layer's rows for history rows `x` `[sum d, E]`, which follow those of `before` if given; stores the keys and values of
-    /// every layer in the cache rows `kept`.
+    /// The last layer's output for history rows `x` `[sum d, E]`, which follow the cache rows `before` if given. Stores the keys and values
+    /// of every layer in the cache rows `kept`.
     pub fn history(
         &self,
         scope: &Scope,
@@ -93,7 +93,7 @@ impl StuStack {
         x
     }
 
-    /// The last layer's rows for candidates `x` `[sum T, E]` of samples whose histories are in the cache rows `history`.
+    /// The last layer's output for candidates `x` `[sum T, E]` of samples whose histories are in the cache rows `history`.
     pub fn targets(
         &self,
         scope: &Scope,
@@ -114,14 +114,14 @@ impl StuStack {
         x
     }
 
-    /// The rows of histories that remain from a layer on.
+    /// The rows of histories that remain from this layer on; `None` if the layer does not truncate.
     fn truncation(&self, scope: &Scope, layer: usize, rows: &Ragged) -> Option<Truncation> {
         let context = self.layers.get(layer)?.config.context();
         let truncates = self.truncate_tail_len > 0 && layer == self.truncate_split_layer;
         truncates.then(|| stu_truncation(scope, rows, None, context, self.truncate_tail_len))
     }
 
-    /// The last layer's rows.
+    /// The last layer's output.
     pub fn forward(&self, scope: &Scope, input: &StuInput) -> StuStackOutput {
         let mut input = input.clone();
         let mut truncation = None;
@@ -143,7 +143,7 @@ impl StuStack {
         stu_truncation(scope, &input.rows, input.num_targets.as_ref(), context, self.truncate_tail_len)
     }
 
-    /// The last layer's rows, and a KV cache per layer of the first `cached` rows of every sample.
+    /// The last layer's output, plus a KV cache per layer of the first `cached` rows of every sample.
     pub fn prefill(
         &self,
         scope: &Scope,
@@ -161,7 +161,7 @@ impl StuStack {
         (input.x, caches)
     }
 
-    /// The last layer's rows for new rows `x` that follow the cached ones of every layer.
+    /// The last layer's output for new rows `x` that follow the cached rows of every layer.
     pub fn cached_forward(
         &self,
         scope: &Scope,

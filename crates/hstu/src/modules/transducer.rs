@@ -2,24 +2,24 @@ use super::{CachedRows, ConfigError, Features, HistoryCache, Hstu, HstuConfig, S
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 use std::slice;
 
-/// A pipeline that computes a vector for every candidate.
+/// An HSTU pipeline that computes a vector per candidate.
 #[derive(Clone, Debug)]
 pub struct HstuTransducer {
     /// The pipeline.
     pub hstu: Hstu,
 }
 
-/// Results of a transducer.
+/// The output of a transducer.
 #[derive(Clone, Debug)]
 pub struct TransducerOutput {
     /// One row per candidate, `[sum T, E]`.
     pub candidates: Tensor,
-    /// Rows of the whole sequence, `[L, E]`, if requested.
+    /// Rows of the whole sequence, `[L, E]`; `None` unless the configuration requests them.
     pub full: Option<Tensor>,
 }
 
 impl HstuTransducer {
-    /// The transducer of a configuration.
+    /// Creates the transducer of a configuration.
     pub fn new(config: HstuConfig) -> Result<Self, ConfigError> {
         if !config.input_preprocessor.reads_candidates() {
             let kind = config.input_preprocessor.kind();
@@ -29,9 +29,9 @@ impl HstuTransducer {
         Ok(Self { hstu: Hstu::new(config)? })
     }
 
-    /// Stores histories in cache rows. Inputs: `<name>.query_time` `[B]`, the request time that a history is computed for; `<name>.kept`
-    /// U32 `[rows]`, the cache rows to store to; and if `appends`, which the configuration must [allow](HstuConfig::is_appendable),
-    /// `<name>.before.lengths` `[B]` and `<name>.before` U32, the cache rows that it continues.
+    /// Stores histories in cache rows. Adds the inputs `<name>.query_time` `[B]`, the request time that a history is computed for, and
+    /// `<name>.kept` U32 `[rows]`, the cache rows to store to. If `appends`, which the configuration must
+    /// [allow](HstuConfig::is_appendable), also adds `<name>.before.lengths` `[B]` and `<name>.before` U32, the cache rows to continue.
     pub fn keep(&self, scope: &Scope, features: &Features, name: &str, cache: &HistoryCache, appends: bool) {
         let (uih, batch) = (&features.uih, &features.uih.rows.batch);
         let time = scope.input(&format!("{name}.query_time"), uih.timestamps.dtype(), slice::from_ref(batch));
@@ -40,8 +40,8 @@ impl HstuTransducer {
         self.hstu.history(scope, features, &time, kept, before.as_ref(), cache);
     }
 
-    /// [`HstuTransducer::targets`] with inputs: `candidate.query_time` `[B]`, the time of the request, `<name>.lengths` `[B]` and `<name>`
-    /// U32, the cache rows that the candidates of a user attend to.
+    /// [`HstuTransducer::targets`] with inputs for the request: `candidate.query_time` `[B]`, its time, and `<name>.lengths` `[B]` and
+    /// `<name>` U32, the cache rows that a user's candidates attend to.
     pub fn read(
         &self,
         scope: &Scope,
@@ -54,7 +54,7 @@ impl HstuTransducer {
         self.targets(scope, (candidates, contextual), &time, &cached(scope, name, batch), cache)
     }
 
-    /// One row per candidate of users whose histories are in cache rows; see [`Hstu::history`].
+    /// One row per candidate of users whose histories are cached; see [`Hstu::history`].
     pub fn targets(
         &self,
         scope: &Scope,
@@ -84,7 +84,7 @@ impl HstuTransducer {
     }
 }
 
-/// Rows of a cache by the inputs `<name>.lengths` and `<name>`.
+/// The cache rows in the inputs `<name>.lengths` and `<name>`.
 fn cached(scope: &Scope, name: &str, batch: &Dim) -> CachedRows {
     let rows = scope.lengths(&format!("{name}.lengths"), batch);
     let index = scope.input(name, DType::U32, slice::from_ref(&rows.total));

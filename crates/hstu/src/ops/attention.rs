@@ -24,7 +24,7 @@ impl From<Tensor> for SeqLen {
 }
 
 impl SeqLen {
-    /// As a scalar of the shape program.
+    /// The divisor as a scalar of the shape program.
     pub fn to_host(&self, scope: &Scope) -> Tensor {
         match self {
             Self::Fixed(length) => scope.host_size(*length),
@@ -32,13 +32,13 @@ impl SeqLen {
         }
     }
 
-    /// `scaling_seqlen` if given, else this.
+    /// `scaling_seqlen` if given, otherwise `self`.
     pub fn scaled(&self, scaling_seqlen: Option<usize>) -> Self {
         scaling_seqlen.map_or_else(|| self.clone(), Self::Fixed)
     }
 }
 
-/// The map from scores to weights.
+/// How attention weights are computed from scores.
 #[derive(Clone, Debug)]
 pub struct Attention {
     /// Scale of the scores.
@@ -48,12 +48,12 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Scores times `alpha`, weights divided by `divisor`.
+    /// Weights are `silu(alpha score) / divisor`.
     pub fn new(alpha: f64, divisor: impl Into<SeqLen>) -> Self {
         Self { alpha, divisor: divisor.into() }
     }
 
-    /// The weights of scores.
+    /// The attention weights of scores.
     fn weights(&self, scores: &Tensor) -> Tensor {
         let activated = (scores * self.alpha).silu();
         match &self.divisor {
@@ -65,7 +65,7 @@ impl Attention {
 
 /// `sum_j silu(alpha <q_i, k_j>) / divisor * mask_ij * v_j` over the keys of the same sample.
 ///
-/// `q`, `k` are `[L, H, A]`, `v` is `[L, H, V]`, and so is the result. `mask` computes a bool for every pair.
+/// `q`, `k` are `[L, H, A]`, `v` and the result `[L, H, V]`. `mask` traces a bool per pair.
 pub fn hstu_mha(
     scope: &Scope,
     qkv: [&Tensor; 3],
@@ -78,7 +78,8 @@ pub fn hstu_mha(
 
 /// [`hstu_mha`] for queries that are the last rows of every sample.
 ///
-/// `q` is `[R, H, A]` by `rows`; `k`, `v` are `[L, H, ..]` by `keys`. Samples may differ in their number of queries.
+/// `q` is `[R, H, A]` with the ragged rows `rows`; `k`, `v` are `[L, H, ..]` with the ragged rows `keys`. The number of queries may
+/// differ by sample.
 pub fn delta_hstu_mha(
     scope: &Scope,
     [q, k, v]: [&Tensor; 3],
@@ -93,8 +94,8 @@ pub fn delta_hstu_mha(
 
 /// [`hstu_mha`] for queries that follow the keys of their sample and are not keys themselves: targets over history.
 ///
-/// `q` is `[R, H, A]` by `rows`; `k`, `v` are `[L, H, ..]` by `keys`. In the mask, the rows of a sample are its keys, followed by its
-/// queries.
+/// `q` is `[R, H, A]` with the ragged rows `rows`; `k`, `v` are `[L, H, ..]` with the ragged rows `keys`. In the mask, positions count
+/// the keys of a sample first, then its queries.
 pub fn target_hstu_mha(
     scope: &Scope,
     [q, k, v]: [&Tensor; 3],
@@ -107,8 +108,8 @@ pub fn target_hstu_mha(
     weighted(&Pairs::after(scope, rows, keys, q.ty().extent(1).unwrap_or(0)), [q, k, v], attention, mask)
 }
 
-/// The term that self-attention adds to the result of [`target_hstu_mha`]: `silu(alpha <q_i, k_i>) / divisor * v_i`, with `q`, `k`
-/// `[R, H, A]` and `v` `[R, H, V]`.
+/// The term for a query's own key, to be added to the result of [`target_hstu_mha`]: `silu(alpha <q_i, k_i>) / divisor * v_i`, with `q`,
+/// `k` `[R, H, A]` and `v` `[R, H, V]`.
 pub fn own_hstu_mha(q: &Tensor, k: &Tensor, v: &Tensor, attention: &Attention) -> Tensor {
     require_heads(q, k, v, attention);
     k.require_shape("hstu_mha", "k", q.shape());

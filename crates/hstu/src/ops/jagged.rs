@@ -1,6 +1,6 @@
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 
-/// For every sample the rows of `left`, followed by those of `right`.
+/// For every sample the rows of `left`, followed by the rows of `right`.
 pub fn concat_2d_jagged(left: &Tensor, left_rows: &Ragged, right: &Tensor, right_rows: &Ragged) -> (Tensor, Ragged) {
     right_rows.require_batch("concat_2d_jagged", "right_rows", &left_rows.batch);
     left.jagged_concat(left_rows, right, right_rows)
@@ -13,7 +13,7 @@ pub fn split_2d_jagged(values: &Tensor, left: &Ragged, right: &Ragged) -> (Tenso
     (values.jagged_head(&rows, left), values.jagged_tail(&rows, right))
 }
 
-/// For the rows of sample `b`: `jagged_i dense_b + bias_b`, with `dense` `[B, K, N]` and `bias` `[B, N]`.
+/// `jagged_i dense_b + bias_b` for every row `i` of sample `b`, with `dense` `[B, K, N]` and `bias` `[B, N]`.
 pub fn jagged_dense_bmm_broadcast_add(jagged: &Tensor, rows: &Ragged, dense: &Tensor, bias: &Tensor) -> Tensor {
     let op = "jagged_dense_bmm_broadcast_add";
     jagged.require(op, "jagged", jagged.rank() == 2, "[L, K]", jagged.ty());
@@ -36,6 +36,6 @@ pub fn last_rows(scope: &Scope, values: &Tensor, rows: &Ragged) -> Tensor {
     let dtype = if values.dtype().is_float() { DType::F32 } else { values.dtype() };
     let last = values.jagged_tail(rows, &present);
     let (padded, padded_rows) = scope.scalar(dtype, 0.0).broadcast(&shape).jagged_concat(&missing, &last, &present);
-    // All of them: a sample has one.
+    // Keeps all rows: every padded sample has exactly one.
     padded.jagged_head(&padded_rows, &one)
 }

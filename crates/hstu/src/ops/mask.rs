@@ -1,6 +1,6 @@
 use rewire_graph::{DType, Ragged, Scope, Tensor};
 
-/// All pairs of a query row and a key row of one sample, for every head: the operands of masks.
+/// All pairs of a query row and a key row of the same sample, for every head. Masks are traced over these pairs.
 ///
 /// ```
 /// use rewire_graph::{DType, Scope};
@@ -23,12 +23,12 @@ pub struct Pairs {
     heads: usize,
     row: Tensor,
     key: Tensor,
-    /// Rows of the samples, `[B]`.
+    /// Number of rows of every sample, `[B]`.
     lengths: Tensor,
 }
 
 impl Pairs {
-    /// Pairs of the queries `rows`, the last rows of their samples, and all rows `keys`.
+    /// Pairs of queries and keys. The queries `rows` are the last of the rows `keys` of their samples.
     pub(super) fn new(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize) -> Self {
         let mut row = rows.row_index(keys, heads);
         if rows.lengths.value() != keys.lengths.value() {
@@ -38,7 +38,7 @@ impl Pairs {
         Self::of(scope, rows, keys, heads, (row, keys.lengths.clone()))
     }
 
-    /// Pairs of the queries `rows`, which come after the rows `keys` of their samples.
+    /// Pairs of queries and keys. The queries `rows` follow the rows `keys` of their samples.
     pub(super) fn after(scope: &Scope, rows: &Ragged, keys: &Ragged, heads: usize) -> Self {
         let row = rows.row_index(keys, heads) + rows.per_sample(keys, heads, &keys.lengths);
         Self::of(scope, rows, keys, heads, (row, &keys.lengths + &rows.lengths))
@@ -59,7 +59,7 @@ impl Pairs {
         &self.keys
     }
 
-    /// The scope of the trace.
+    /// The scope to trace in.
     pub fn scope(&self) -> &Scope {
         &self.scope
     }
@@ -69,32 +69,32 @@ impl Pairs {
         self.heads
     }
 
-    /// The lengths `[B]` of the samples.
+    /// Number of rows of every sample, `[B]`.
     pub fn lengths(&self) -> &Tensor {
         &self.lengths
     }
 
-    /// The position of the query in its sample, an `I32`.
+    /// Position of the query in its sample, `I32`.
     pub fn row(&self) -> &Tensor {
         &self.row
     }
 
-    /// The position of the key in its sample, an `I32`.
+    /// Position of the key in its sample, `I32`.
     pub fn key(&self) -> &Tensor {
         &self.key
     }
 
-    /// One value per sample, `[B]`.
+    /// Broadcasts one value per sample, `[B]`, to the pairs.
     pub fn per_sample(&self, values: &Tensor) -> Tensor {
         self.rows.per_sample(&self.keys, self.heads, values)
     }
 
-    /// One value per query, `[rows]`, or per head and query, `[H, rows]`.
+    /// Broadcasts one value per query, `[rows]`, or per head and query, `[H, rows]`, to the pairs.
     pub fn per_row(&self, values: &Tensor) -> Tensor {
         self.rows.per_row(&self.keys, self.heads, values)
     }
 
-    /// One value per key, `[keys]`, or per head and key, `[H, keys]`.
+    /// Broadcasts one value per key, `[keys]`, or per head and key, `[H, keys]`, to the pairs.
     pub fn per_key(&self, values: &Tensor) -> Tensor {
         self.rows.per_key(&self.keys, self.heads, values)
     }
@@ -105,19 +105,18 @@ impl Pairs {
     }
 }
 
-/// The mask of HSTU: causal or bidirectional, over positions in which the contextual prefix counts as one and the targets
-/// count as one.
+/// The mask of HSTU, causal or bidirectional. Distances treat the contextual prefix as one position, and the targets as one position.
 #[derive(Clone, Debug)]
 pub struct StandardMask {
-    /// Rows attend only to earlier rows; otherwise distances are absolute.
+    /// Rows attend only to earlier rows; if false, to rows on both sides.
     pub causal: bool,
-    /// Number of targets `[B]`; they attend to history and themselves.
+    /// Number of targets `[B]`, which attend only to history and themselves.
     pub num_targets: Option<Tensor>,
-    /// Attention window; 0 for no limit.
+    /// Maximum attention distance; 0 for no limit.
     pub max_attn_len: usize,
     /// Length of the contextual prefix, whose rows attend to each other and to all history.
     pub contextual_seq_len: usize,
-    /// With `max_attn_len`: this many last positions attend to all earlier ones.
+    /// With `max_attn_len`: the number of last positions that are not limited by it.
     pub min_full_attn_seq_len: usize,
 }
 
@@ -148,7 +147,7 @@ impl StandardMask {
         mask
     }
 
-    /// The id of the targets, which is the number of ids before them, `[B]` on the host.
+    /// The position id of the targets, `[B]` on the host. It equals the number of distinct ids before them.
     fn end(&self, pairs: &Pairs) -> Tensor {
         let history = match &self.num_targets {
             Some(targets) => pairs.lengths() - targets.at_most(pairs.lengths(), "num_targets"),
@@ -160,7 +159,7 @@ impl StandardMask {
         }
     }
 
-    /// The position for distances: all contextual rows are at 0, all targets at `end`.
+    /// The position id that distances are computed from: 0 for contextual rows, `end` for targets.
     fn id(&self, pairs: &Pairs, position: &Tensor, end: &Tensor) -> Tensor {
         let id = match self.contextual_seq_len {
             0 | 1 => position.clone(),
@@ -170,10 +169,10 @@ impl StandardMask {
     }
 }
 
-/// A mask of two intervals per row: keys below `f[h, 0, row]`, and keys in `f[h, 1, row] .. f[h, 2, row]`.
+/// A mask of two key intervals per row: keys below `f[h, 0, row]`, and keys in `f[h, 1, row] .. f[h, 2, row]`.
 #[derive(Clone, Debug)]
 pub struct IntervalMask {
-    /// `[H, 3, rows]` of `I32`, by the row over all samples.
+    /// The bounds, `[H, 3, rows]` of `I32`, where `rows` counts the rows of all samples.
     pub attn_func: Tensor,
 }
 

@@ -1,7 +1,7 @@
 //! Functional operators.
 //!
-//! Jagged tensors are values `[total, ..]` with a [`Ragged`](rewire_graph::Ragged). The last `num_targets` rows of a sample
-//! are candidates, the first `contextual_seq_len` rows are a contextual prefix, and the rows in between are history.
+//! Jagged tensors are values `[total, ..]` with a [`Ragged`](rewire_graph::Ragged). The first `contextual_seq_len` rows of a sample are
+//! its contextual prefix, the last `num_targets` rows are candidates, and the rows in between are history.
 
 mod attention;
 mod jagged;

@@ -3,19 +3,19 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor, TypeError};
 use serde::Deserialize;
 
-/// The reference point of row positions.
+/// Lengths of samples and numbers of targets, from which row positions are computed.
 #[derive(Clone, Debug)]
 pub struct Positions<'a> {
     /// The rows.
     pub rows: &'a Ragged,
-    /// Lengths `[B]` on the host, at most the rows of each sample.
+    /// Lengths `[B]` on the host, at most the number of rows of each sample.
     pub seq_lengths: &'a Tensor,
     /// Number of targets `[B]` on the host.
     pub num_targets: Option<&'a Tensor>,
-    /// Every target has two rows.
+    /// Whether every target has two rows.
     pub interleave_targets: bool,
-    /// The position of the first row of every sample, `[B]` on the host, if rows before it are not part of the input; lengths
-    /// count those as well.
+    /// Position of the first row of every sample, `[B]` on the host, if the input lacks earlier rows. `seq_lengths` include the missing
+    /// rows.
     pub first: Option<&'a Tensor>,
 }
 
@@ -29,12 +29,12 @@ pub enum TimeBucketFn {
     Log,
 }
 
-/// Gaps between the time of a request and the time of a row.
+/// Time gaps between requests and rows, and their mapping to buckets.
 #[derive(Clone, Debug)]
 pub struct TimeBuckets<'a> {
-    /// Time of every row `[total]`, integers or floats.
+    /// Timestamp of every row `[total]`, integers or floats.
     pub timestamps: &'a Tensor,
-    /// Time of the request, `[B]` or `[B, 1]`; by default the last timestamp of the sample.
+    /// Time of the request, `[B]` or `[B, 1]`; defaults to the last timestamp of the sample.
     pub query_time: Option<&'a Tensor>,
     /// Maps gaps to buckets.
     pub bucket_fn: TimeBucketFn,
@@ -61,7 +61,7 @@ impl Positions<'_> {
     }
 }
 
-/// `alpha x_i + table[min(i, history, P - 1)]` with `table` `[P, D]`; all targets share a row.
+/// `alpha x_i + table[min(i, history, P - 1)]` with `table` `[P, D]`. All targets share one position.
 pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positions: &Positions) -> Tensor {
     require("add_positional_embeddings", x, alpha, [("table", table)]);
     let last = table.ty().extent(0).unwrap_or(1).saturating_sub(1);
@@ -70,8 +70,8 @@ pub fn add_positional_embeddings(x: &Tensor, table: &Tensor, alpha: f64, positio
     (x * alpha) + table.gather(&index)
 }
 
-/// `alpha x_i + position_table[p(i)] + time_table[k(i)]`: positions count back from the end of the history, past
-/// a contextual prefix of `max_contextual_seq_len` rows; time buckets count back from the request.
+/// `alpha x_i + position_table[p(i)] + time_table[k(i)]`. Positions `p` count back from the end of the history, after a contextual prefix
+/// of `max_contextual_seq_len` rows. Time buckets `k` count back from the request.
 pub fn add_timestamp_positional_embeddings(
     scope: &Scope,
     x: &Tensor,
@@ -121,11 +121,11 @@ fn backward_position(positions: &Positions, table: &Tensor, context: usize) -> T
     }
 }
 
-/// The bucket of every row: the number of edges from 1 to `buckets` that its gap has reached.
+/// The bucket of every row: the number of bucket edges `1..=buckets` that its gap has reached.
 ///
-/// The reference computes a bucket in f32, `int(f(gap) / buckets * buckets)`, where rounding can yield one below `f(gap)`. The edges
-/// include that rounding. Square roots and logarithms are rounded differently by every device, so they only select where the gap is
-/// compared with the edges on both sides.
+/// The reference computes a bucket in f32 as `int(f(gap) / buckets * buckets)`, which rounding can make one less than `f(gap)`. The edges
+/// include this rounding. Square roots and logarithms are rounded differently by every device, so they only yield an estimate, and the gap
+/// is compared with the edges on both sides of it.
 fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize) -> Tensor {
     let timestamps = &time.timestamps.cast(if time.timestamps.dtype().is_float() { DType::F32 } else { DType::I64 });
     let query = match time.query_time {
@@ -145,7 +145,7 @@ fn time_bucket(scope: &Scope, rows: &Ragged, time: &TimeBuckets, buckets: usize)
     (&near - &missed) + &reached
 }
 
-/// `now - times`. Where a difference of 64-bit integers overflows, it is the largest one, or one of the future.
+/// `now - times`. If a 64-bit difference overflows, it is the maximum for past times, and negative for future ones.
 fn elapsed(scope: &Scope, now: &Tensor, times: &Tensor) -> Tensor {
     let gap = now - times;
     if gap.dtype() != DType::I64 {
@@ -160,18 +160,18 @@ fn elapsed(scope: &Scope, now: &Tensor, times: &Tensor) -> Tensor {
 }
 
 impl TimeBucketFn {
-    /// The bucket of a gap with the reference's rounding: every step in f32.
+    /// The bucket of a gap, with every step rounded to f32 like the reference.
     fn bucket(self, gap: f32, increments: f32, buckets: usize) -> usize {
         let units = gap.max(1e-6) / increments;
         let z = match self {
             Self::Sqrt => units.sqrt(),
-            // Rounded once, independent of the processor's f32 logarithm.
+            // Computed in f64 and rounded once, so it does not depend on the processor's f32 logarithm.
             Self::Log => f64::from(units).ln() as f32,
         };
         ((z / buckets as f32).clamp(0.0, 1.0) * buckets as f32) as usize
     }
 
-    /// The smallest gap of every bucket `0..=buckets`, in the type of timestamps, and a gap that is never reached.
+    /// The smallest gap of every bucket `0..=buckets` in the type of timestamps, followed by a gap that is never reached.
     fn edges(self, scope: &Scope, dtype: DType, increments: f64, buckets: usize) -> Tensor {
         let reaches = |gap: f32, bucket| self.bucket(gap, increments as f32, buckets) >= bucket;
         let inner = 1..=buckets;
@@ -180,7 +180,7 @@ impl TimeBucketFn {
             let all: Vec<i64> = std::iter::once(i64::MIN).chain(inner).chain([i64::MAX]).collect();
             HostTensor::i64(vec![all.len()], &all)
         } else {
-            // Positive floats have the order of their bits.
+            // The bits of positive floats have the same order as the floats.
             let most = u64::from(f32::MAX.to_bits());
             let inner = inner.map(|bucket| first(most, |bits| reaches(f32::from_bits(bits as u32), bucket)));
             let inner = inner.map(|bits| f32::from_bits(bits as u32));
@@ -194,7 +194,7 @@ impl TimeBucketFn {
     }
 }
 
-/// The smallest number in `0..=most` that `holds`, which stays so for larger ones; `most` where none does.
+/// The smallest number in `0..=most` for which `holds` is true, or `most`. `holds` must be monotonic.
 fn first(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, most);
     while low < high {
@@ -208,7 +208,7 @@ fn first(most: u64, holds: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// Contextual rows as a prefix: `C` rows per sample.
+/// The contextual prefix as ragged rows, `context` per sample.
 pub(crate) fn prefix_rows(scope: &Scope, rows: &Ragged, context: usize) -> Ragged {
     Ragged::dense(scope, rows.batch.clone(), &scope.host_size(context))
 }

@@ -1,15 +1,14 @@
 use super::Pairs;
 use rewire_graph::{Ragged, Scope, Tensor};
 
-/// Semi-local attention: rows attend to a global prefix and a local window, targets attend to all history but not to
-/// themselves.
+/// Semi-local attention: rows attend to a global prefix and a local window. Targets attend to all history, but not to themselves.
 #[derive(Clone, Debug)]
 pub struct SemiLocal {
-    /// Length of the local window; a row is the last of its own window.
+    /// Length of the local window, which ends with the row itself.
     pub sla_k1: usize,
     /// Length of the global prefix.
     pub sla_k2: usize,
-    /// Length of the contextual prefix, a lower bound of the global one.
+    /// Length of the contextual prefix; the global prefix is at least as long.
     pub contextual_seq_len: usize,
     /// Number of targets `[B]`.
     pub num_targets: Option<Tensor>,
@@ -40,7 +39,7 @@ impl SemiLocal {
     }
 }
 
-/// The intervals of semi-local attention, `[heads, 3, total]` of `I32`; see [`super::IntervalMask`].
+/// The intervals of semi-local attention for [`super::IntervalMask`], `[heads, 3, total]` of `I32`.
 pub fn build_sla_func_tensor(scope: &Scope, rows: &Ragged, heads: usize, mask: &SemiLocal) -> Tensor {
     rows.lengths.require("build_sla_func_tensor", "nheads", heads > 0, "at least 1", heads);
     let row = rows.position();

@@ -2,7 +2,7 @@ use super::{Attention, StandardMask, hstu_mha};
 use rewire_graph::limits::MAX_WIDTH;
 use rewire_graph::{Dim, Ragged, Scope, Tensor};
 
-/// The gate, the values, the queries and the keys of an STU layer.
+/// Gate, values, queries and keys of an STU layer.
 #[derive(Clone, Debug)]
 pub struct Uvqk {
     /// `[R, H * V]`, after SiLU.
@@ -15,7 +15,7 @@ pub struct Uvqk {
     pub k: Tensor,
 }
 
-/// The parameters of [`hstu_compute_uqvk`], and the sizes of its results.
+/// Parameters of [`hstu_compute_uqvk`], and the sizes of its results.
 #[derive(Clone, Debug)]
 pub struct UvqkWeights {
     /// Scale of the input norm, `[E]`.
@@ -26,7 +26,7 @@ pub struct UvqkWeights {
     pub uvqk_weight: Tensor,
     /// `[2 H (A + V)]`.
     pub uvqk_bias: Tensor,
-    /// Added to the variance.
+    /// Epsilon that is added to the variance.
     pub norm_eps: f64,
     /// Number of heads.
     pub num_heads: usize,
@@ -34,24 +34,24 @@ pub struct UvqkWeights {
     pub attn_dim: usize,
     /// Width of a value head.
     pub hidden_dim: usize,
-    /// Recompute the normalized rows for gradients instead of keeping them; see [`Tensor::recompute`].
+    /// Recompute the normalized rows for gradients instead of storing them; see [`Tensor::recompute`].
     pub recompute_normed_x: bool,
-    /// Recompute the results for gradients instead of keeping them.
+    /// Recompute the results for gradients instead of storing them.
     pub recompute_uvqk: bool,
 }
 
 /// Options of [`norm_mul_dropout`].
 #[derive(Clone, Debug)]
 pub struct NormMulDropout {
-    /// Added to the variance.
+    /// Epsilon that is added to the variance.
     pub eps: f64,
-    /// Normalize each of this many heads separately, with one weight and bias per head; else the whole row.
+    /// Number of heads that are normalized separately, with one weight and bias per head; `None` to normalize the whole row.
     pub group_norm: Option<usize>,
-    /// Concatenate the gate and the input before the product.
+    /// Whether to concatenate gate and input before the product.
     pub concat_ux: bool,
-    /// Probability of dropout on the whole result in training; see [`Scope::dropout`].
+    /// Dropout ratio of the whole result in training; see [`Scope::dropout`].
     pub dropout_ratio: f32,
-    /// Recompute the result for gradients instead of keeping it; see [`Tensor::recompute`].
+    /// Recompute the result for gradients instead of storing it; see [`Tensor::recompute`].
     pub recompute_y: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn hstu_compute_uqvk(x: &Tensor, weights: &UvqkWeights) -> Uvqk {
     x.recompute(weights.recompute_uvqk, || parts(&normed, weights))
 }
 
-/// The parts of the linear layer's output.
+/// Splits the linear layer's output into `u`, `v`, `q` and `k`.
 fn parts(normed: &Tensor, weights: &UvqkWeights) -> Uvqk {
     let (heads, attn, hidden) = (weights.num_heads, weights.attn_dim, weights.hidden_dim);
     let uvqk = weights.uvqk_bias.addmm(normed, &weights.uvqk_weight);
@@ -97,8 +97,8 @@ impl UvqkWeights {
     }
 }
 
-/// `u * norm(x)`, after `u` and `x` if requested. `x`, `u` are `[R, H * D]`; the norm has a weight and a bias `[H * D]`, or
-/// `[H]` per head.
+/// `u * norm(x)`; with `concat_ux`, the concatenation of `u`, `x` and this product. `x` and `u` are `[R, H * D]`. The norm has a weight
+/// and a bias `[H * D]`, or `[H]` if heads are normalized separately.
 pub fn norm_mul_dropout(
     scope: &Scope,
     x: &Tensor,
@@ -154,7 +154,7 @@ pub fn hstu_compute_output(
     x.addmm(&norm_mul_dropout(scope, attn, u, norm, options), output_weight)
 }
 
-/// [`hstu_compute_uqvk`], then [`hstu_mha`] on its results, as rows `[L, H * V]`.
+/// [`hstu_compute_uqvk`], then [`hstu_mha`] on its results: rows `[L, H * V]`.
 pub fn hstu_preprocess_and_attention(
     scope: &Scope,
     x: &Tensor,

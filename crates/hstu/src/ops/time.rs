@@ -1,11 +1,11 @@
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Tensor};
 
-/// The whole units in `seconds`, I64 from 0, as the reference counts those of F32 timestamps: `(seconds - seconds mod unit) / unit`, with
-/// the difference and the quotient rounded to F32, then down, or up if the fraction is above one half.
+/// Whole units in `seconds` (I64, at least 0), counted as the reference counts them in F32: `(seconds - seconds mod unit) / unit` with
+/// difference and quotient rounded to F32, then rounded to the nearest integer, ties down.
 ///
-/// Division is not correctly rounded on every device, but conversion of integers is. An integer with eight times the quotient, whose
-/// last bit is set for any remainder, rounds like the quotient itself.
+/// Not every device rounds division correctly, but conversion from integers is exact to rounding. Therefore an integer of eight times the
+/// quotient, whose last bit is set if there is any remainder, is converted: it rounds like the quotient itself.
 pub fn rounded_units(seconds: &Tensor, unit: i64) -> Tensor {
     let multiple = (seconds - seconds.binary_scalar(BinaryOp::Mod, unit as f64)).cast(DType::F32);
     let fourfold = (multiple * 4.0).cast(DType::I64);

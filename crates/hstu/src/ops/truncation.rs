@@ -1,7 +1,7 @@
 use super::position::prefix_rows;
 use rewire_graph::{Ragged, Scope, Tensor};
 
-/// The rows of samples that remain when the oldest history is truncated.
+/// The rows that remain after the oldest history of each sample is truncated.
 #[derive(Clone, Debug)]
 pub struct Truncation {
     /// All rows.
@@ -10,7 +10,7 @@ pub struct Truncation {
     pub kept: Ragged,
     /// Number of truncated rows, `[B]` on the host.
     pub dropped: Tensor,
-    /// The contextual prefix, which remains; absent without one.
+    /// The contextual prefix, which always remains; `None` without one.
     pub prefix: Option<Ragged>,
     /// Remaining rows after the contextual prefix.
     pub tail: Ragged,
@@ -34,7 +34,7 @@ pub fn stu_truncation(
 }
 
 impl Truncation {
-    /// The remaining rows of `x` `[total, ..]`.
+    /// Selects the remaining rows of `x` `[total, ..]`.
     pub fn apply(&self, x: &Tensor) -> Tensor {
         let tail = x.jagged_tail(&self.rows, &self.tail);
         match &self.prefix {

@@ -8,12 +8,12 @@ use rewire_graph::{Ragged, Tensor};
 /// The groups of a pipeline by name, and the order of their sequences.
 pub(super) struct Inputs<'a> {
     pub groups: &'a Groups,
-    /// False if sequences begin with their latest event. The modules read them in reverse.
+    /// False if sequences start with their latest event. The modules read these in reverse order.
     pub ascending: bool,
 }
 
 impl Inputs<'_> {
-    /// Contextual features `[B, sum of widths]`, and number and width of their tokens.
+    /// Contextual features `[B, sum of widths]`, and the number and width of their tokens.
     pub fn contextual(&self, concat: bool) -> Result<(Option<Tensor>, (usize, usize)), ConfigError> {
         let Some(Group::Dense { values, widths }) = self.groups.get("contextual") else { return Ok((None, (0, 0))) };
         let Some(&width) = widths.first() else { return Ok((None, (0, 0))) };
@@ -27,7 +27,7 @@ impl Inputs<'_> {
         Ok((Some(values.clone()), (widths.len(), width)))
     }
 
-    /// The time of the request `[B]`, if a group contains it.
+    /// The time of the request `[B]`; `None` if no group has it.
     pub fn query_time(&self) -> Option<Tensor> {
         match self.groups.get("query_time") {
             Some(Group::Dense { values, .. }) => Some(values.reshape(&[values.dim(0)])),
@@ -35,7 +35,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// The history of a pipeline.
+    /// The history sequence of a pipeline.
     pub fn history(&self, hstu: &Hstu) -> Result<Sequence, ConfigError> {
         let group = hstu.channel();
         let (embeddings, rows) = self.rows(group)?;
@@ -48,14 +48,14 @@ impl Inputs<'_> {
         Ok(self.ordered(Sequence { embeddings, rows, timestamps, actions, watchtimes }))
     }
 
-    /// The candidates.
+    /// The candidate sequence.
     pub fn candidates(&self) -> Result<Sequence, ConfigError> {
         let (embeddings, rows) = self.rows("candidate")?;
         let timestamps = self.column("candidate_timestamp", &rows)?;
         Ok(self.ordered(Sequence { embeddings, rows, timestamps, actions: None, watchtimes: None }))
     }
 
-    /// The values `[total, W]` of a group of sequences.
+    /// The values `[total, W]` of a sequence group, with their ragged rows.
     pub fn rows(&self, group: &str) -> Result<(Tensor, Ragged), ConfigError> {
         match self.groups.get(group) {
             Some(Group::Jagged { values, rows }) => Ok((values.clone(), rows.clone())),
@@ -66,7 +66,7 @@ impl Inputs<'_> {
         }
     }
 
-    /// The values `[total]` of a group of one column, one per row of `rows`. A run in which their numbers differ is an error.
+    /// The values `[total]` of a group with one column, one value per row of `rows`. The run fails if the numbers of rows differ.
     fn column(&self, group: &str, rows: &Ragged) -> Result<Tensor, ConfigError> {
         let (values, own) = self.rows(group)?;
         if values.width() != 1 {
@@ -97,13 +97,13 @@ impl Inputs<'_> {
         }
     }
 
-    /// Candidate rows of the modules, restored to the order of the input.
+    /// Restores candidate rows from the modules' order to the order of the input.
     pub fn restored(&self, x: &Tensor, rows: &Ragged) -> Tensor {
         if self.ascending { x.clone() } else { x.gather(&reversed(rows)) }
     }
 }
 
-/// The rows of every sample in reverse, `[total]`.
+/// Indices that reverse the rows of every sample, `[total]`.
 fn reversed(rows: &Ragged) -> Tensor {
     (rows.sample_end() - rows.position()) - 1.0
 }

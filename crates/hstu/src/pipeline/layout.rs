@@ -1,33 +1,33 @@
-//! The parts of a configuration that the layout of a model's groups depends on. They are parsed without the options of the modules, so that
-//! programs that only run packages do not link that parser.
+//! The keys of a configuration that determine the layout of a model's groups. They are parsed separately from the options of modules, so
+//! that programs that only run packages do not link the parser of those options.
 
 use super::message::{CANDIDATE, channel_of};
 use serde_json::Value;
 
-/// The layout of a model's groups, from the message that [`HstuModel::parse`](super::HstuModel::parse) parses.
+/// The layout of a model's groups, from the same message as [`HstuModel::parse`](super::HstuModel::parse).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// The group of items, each of which has a row in the outputs.
+    /// The group of items. Outputs have one row per item.
     pub items: String,
     /// The channels of a ranking model; empty for a matching model.
     pub channels: Vec<KeptChannel>,
-    /// False if sequences begin with their latest event.
+    /// False if sequences start with their latest event.
     pub is_ascending: bool,
-    /// One token for all contextual features, not one per feature.
+    /// Whether all contextual features form one token, instead of one each.
     concat_contextual_features: bool,
 }
 
-/// A channel of a ranking model, whose histories have a separate cache.
+/// A channel of a ranking model. Its histories have a separate cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptChannel {
-    /// The prefix of its groups and inputs.
+    /// Name prefix of its groups and inputs.
     pub name: String,
     /// Cache rows per step of the history.
     pub tokens_per_step: usize,
 }
 
 impl Layout {
-    /// The layout for a kind's message; `None` if it belongs to another family.
+    /// The layout of a model kind with its message; `None` if the kind belongs to another family.
     pub fn of(kind: &str, message: &Value) -> Option<Self> {
         let hstu = message.get("hstu");
         let (pipelines, items) = match kind {
@@ -45,7 +45,7 @@ impl Layout {
         })
     }
 
-    /// The contextual tokens before each history, by the number of contextual features.
+    /// Number of contextual tokens before each history, for a number of contextual features.
     pub fn contextual_tokens(&self, features: usize) -> usize {
         if self.concat_contextual_features { features.min(1) } else { features }
     }

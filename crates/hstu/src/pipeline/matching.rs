@@ -1,4 +1,4 @@
-//! `hstu_match`: a vector of every user from the history, and one of every item.
+//! `hstu_match`: a vector per user from the history, and a vector per item.
 
 use super::inputs::Inputs;
 use super::message::{Match, Widths};
@@ -22,7 +22,7 @@ impl Match {
         MatchTower { mlp, output_dim: self.output_dim, similarity: self.similarity }
     }
 
-    /// `user_tower_emb`, one row per user, and `item_tower_emb`, one row per item of the users' lists.
+    /// The outputs `user_tower_emb`, one row per user, and `item_tower_emb`, one row per item.
     pub(super) fn forward(&self, scope: &Scope, groups: &Groups) -> Result<Outputs, ModelError> {
         self.check()?;
         let inputs = Inputs { groups, ascending: self.sequence_timestamp_is_ascending };

@@ -1,4 +1,4 @@
-//! The messages of the reference's configurations that define an HSTU model, with the reference's defaults.
+//! Configuration messages of HSTU models, with the reference's names and defaults.
 
 use crate::models::ModelError;
 use crate::modules::{
@@ -8,7 +8,7 @@ use crate::modules::{
 use serde::Deserialize;
 use serde_json::Value;
 
-/// `dlrm_hstu` with one pipeline, `ultra_hstu` with one per channel.
+/// `dlrm_hstu` has one pipeline, `ultra_hstu` one per channel.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ranking<Pipelines = Vec<Hstu>> {
@@ -18,16 +18,16 @@ pub struct Ranking<Pipelines = Vec<Hstu>> {
     pub fusion_mtl_tower: FusionMtlTower,
     /// Divisor of attention weights.
     pub max_seq_len: usize,
-    /// Width between the linear layers of the item MLP.
+    /// Width of the hidden layer of the item MLP.
     #[serde(default = "item_embedding_hidden_dim")]
     pub item_embedding_hidden_dim: usize,
-    /// How losses of several devices are averaged.
+    /// Whether losses are averaged over all devices.
     #[serde(default)]
     pub enable_global_average_loss: Option<bool>,
-    /// False if sequences begin with their latest event.
+    /// False if sequences start with their latest event.
     #[serde(default = "yes")]
     pub sequence_timestamp_is_ascending: bool,
-    /// One token for all contextual features, not one per feature.
+    /// Whether all contextual features form one token, instead of one each.
     #[serde(default)]
     pub concat_contextual_features: bool,
 }
@@ -58,73 +58,73 @@ pub struct Match {
     /// Width of a final linear layer of both towers; 0 for none.
     #[serde(default)]
     pub output_dim: usize,
-    /// The similarity; vectors have length 1 if it is the cosine.
+    /// The similarity. For the cosine, vectors are normalized to length 1.
     #[serde(default = "inner_product")]
     pub similarity: Similarity,
     /// Divisor of similarities in training.
     #[serde(default)]
     pub temperature: Option<f64>,
-    /// Rejected, as by the reference.
+    /// Must be false; the reference also rejects true.
     #[serde(default)]
     pub in_batch_negative: bool,
-    /// False if histories begin with their latest event.
+    /// False if histories start with their latest event.
     #[serde(default = "yes")]
     pub sequence_timestamp_is_ascending: bool,
 }
 
-/// The tower of users of `hstu_match`.
+/// The user tower of `hstu_match`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UserTower {
-    /// Ignored: the groups of histories are those of the pipeline's channel.
+    /// Ignored: the pipeline's channel determines the groups of histories.
     #[serde(default)]
     pub input: String,
     /// The pipeline.
     pub hstu: Hstu,
     /// Divisor of attention weights.
     pub max_seq_len: usize,
-    /// One token for all contextual features, not one per feature.
+    /// Whether all contextual features form one token, instead of one each.
     #[serde(default)]
     pub concat_contextual_features: bool,
 }
 
-/// The tower of items of `hstu_match`.
+/// The item tower of `hstu_match`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ItemTower {
     /// The group of items.
     #[serde(default = "candidate")]
     pub input: String,
-    /// The MLP from the features of an item to its vector; the identity if left out.
+    /// The MLP from an item's features to its vector; `None` for the identity.
     #[serde(default)]
     pub mlp: Option<MlpConfig>,
 }
 
-/// A pipeline of histories.
+/// A pipeline over histories.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hstu {
-    /// The channel: the prefix of its groups, `uih` if empty.
+    /// The channel, which is the name prefix of its groups; empty means `uih`.
     #[serde(default)]
     pub name: String,
     /// Options of every layer.
     pub stu: StuConfig,
-    /// Dropout of the first layer's rows in training.
+    /// Dropout of the first layer's input in training.
     #[serde(default = "input_dropout_ratio")]
     pub input_dropout_ratio: f32,
     /// Number of layers.
     #[serde(default = "attn_num_layers")]
     pub attn_num_layers: usize,
-    /// Adds positions and times.
+    /// Adds position and time embeddings.
     pub positional_encoder: PositionalEncoderConfig,
     /// Builds one sequence from a user's features.
     pub input_preprocessor: InputPreprocessorConfig,
     /// Postprocessing of the last layer's rows.
     pub output_postprocessor: OutputPostprocessorConfig,
-    /// The layer before which old history is truncated; 0 keeps all.
+    /// Index of the layer before which old history is truncated.
     #[serde(default)]
     pub attn_truncation_split_layer: usize,
-    /// History rows per user that remain; 0 keeps all.
+    /// Number of history rows per user that remain; 0 keeps all.
     #[serde(default)]
     pub attn_truncation_tail_len: usize,
 }
@@ -133,7 +133,7 @@ pub struct Hstu {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FusionMtlTower {
-    /// The MLP.
+    /// The MLP before the linear layer; `None` for the identity.
     #[serde(default)]
     pub mlp: Option<MlpConfig>,
     /// The tasks.
@@ -149,7 +149,7 @@ pub struct Task {
     /// The column of its labels.
     #[serde(default)]
     pub label_name: Option<String>,
-    /// The relevant bits of the label.
+    /// Bits of the label column that make the label positive.
     #[serde(default)]
     pub task_bitmask: i64,
     /// Number of logits.
@@ -158,7 +158,7 @@ pub struct Task {
     /// The weight of its loss in training.
     #[serde(default = "unit")]
     pub weight: f64,
-    /// Its losses, which determine its predictions.
+    /// Its losses, which determine the names of its predictions.
     #[serde(default)]
     pub losses: Vec<Value>,
     /// Its metrics.
@@ -181,7 +181,7 @@ fn inner_product() -> Similarity {
     Similarity::InnerProduct
 }
 
-/// The group of candidates.
+/// Name of the group of candidates.
 pub(super) const CANDIDATE: &str = "candidate";
 
 fn candidate() -> String {
@@ -207,9 +207,9 @@ fn unit() -> f64 {
 /// Sizes of a pipeline that follow from its groups.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Widths {
-    /// Of history rows.
+    /// Width of history rows.
     pub uih: usize,
-    /// Of candidate rows; 0 if the pipeline reads none.
+    /// Width of candidate rows; 0 if the pipeline does not read candidates.
     pub candidate: usize,
     /// Number and width of contextual tokens.
     pub contextual: (usize, usize),
@@ -218,7 +218,7 @@ pub struct Widths {
 }
 
 impl Hstu {
-    /// The options of the modules.
+    /// Converts to the options of the modules.
     ///
     /// # Errors
     /// [`ConfigError`] if truncation starts after the last layer.
@@ -256,7 +256,7 @@ impl Hstu {
         Ok(self.config(Widths::default())?.buffers()?)
     }
 
-    /// The groups of a history that it reads.
+    /// Names of the history groups that the pipeline reads.
     pub fn groups(&self) -> Vec<String> {
         let encoder = self.input_preprocessor.action_encoder().map(|encoder| encoder.encoder());
         let columns = [
@@ -269,19 +269,19 @@ impl Hstu {
         read.map(|(suffix, _)| format!("{}{suffix}", self.channel())).collect()
     }
 
-    /// The prefix of the names of its groups.
+    /// Name prefix of its groups.
     pub fn channel(&self) -> &str {
         channel_of(&self.name)
     }
 }
 
-/// The prefix of the names of a pipeline's groups, by its name.
+/// Name prefix of a pipeline's groups, from the pipeline's name.
 pub(super) fn channel_of(name: &str) -> &str {
     if name.is_empty() { "uih" } else { name }
 }
 
 impl FusionMtlTower {
-    /// The options of the module.
+    /// Converts to the options of the module.
     pub fn config(&self) -> FusionMtlTowerConfig {
         let tasks = self.task_configs.iter().map(|task| TaskConfig {
             task_name: task.task_name.clone(),

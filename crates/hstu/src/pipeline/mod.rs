@@ -1,14 +1,14 @@
-//! HSTU models by TorchEasyRec's own configurations: `dlrm_hstu`, `ultra_hstu`, `hstu_match`.
+//! HSTU models from TorchEasyRec configurations: `dlrm_hstu`, `ultra_hstu`, `hstu_match`.
 //!
 //! # Where the reference may surprise
 //!
-//! - Timestamps are raw features, so F32: epoch seconds keep steps of 128 s.
-//! - A time gap falls into `int(f(gap / increments) / buckets * buckets)`, every step in F32, which can be one below `f`.
-//! - The periods of `timestamp_layernorm_postprocessor` turn by `2 * 3.14`.
-//! - The time of a request is the timestamp of its last candidate, also for the others; with `sequence_timestamp_is_ascending:
-//!   false` it is that of the first.
-//! - With semi-local attention (`sla_k1`, `sla_k2`) a candidate does not attend to itself.
-//! - `contextual_interleave_preprocessor` interleaves actions unless `enable_interleaving` is false; candidates have none.
+//! - Timestamps are raw features and therefore F32: seconds since the epoch have a resolution of 128 seconds.
+//! - The bucket of a time gap is `int(f(gap / increments) / buckets * buckets)` with every step in F32, which can be one less than `f`.
+//! - `timestamp_layernorm_postprocessor` uses `2 * 3.14` for a full turn.
+//! - The time of a request is the timestamp of its last candidate, and applies to all of its candidates. With
+//!   `sequence_timestamp_is_ascending: false` it is the first candidate's.
+//! - With semi-local attention (`sla_k1`, `sla_k2`) candidates do not attend to themselves.
+//! - `contextual_interleave_preprocessor` interleaves actions unless `enable_interleaving` is false. Candidates have no action rows.
 
 mod inputs;
 mod layout;
@@ -34,14 +34,14 @@ pub type Groups = BTreeMap<String, Group>;
 /// The value of a feature group.
 #[derive(Clone, Debug)]
 pub enum Group {
-    /// DEEP, or the query of a SEQUENCE group.
+    /// A DEEP group, or the query of a SEQUENCE group.
     Dense {
         /// Columns of all features `[B, W]`.
         values: Tensor,
-        /// The number of columns of each feature.
+        /// Number of columns of each feature.
         widths: Vec<usize>,
     },
-    /// JAGGED_SEQUENCE
+    /// A JAGGED_SEQUENCE group.
     Jagged {
         /// One row per step, `[total, W]`.
         values: Tensor,
@@ -53,13 +53,13 @@ pub enum Group {
 /// The outputs of a model.
 #[derive(Clone, Debug)]
 pub struct Outputs {
-    /// Outputs by the reference's names.
+    /// The outputs, with the reference's names.
     pub values: Vec<(String, Tensor)>,
-    /// Candidates of every row of the batch, `[B]` of the shape program, if outputs have one row per candidate.
+    /// Number of candidates of every row of the batch, `[B]` in the shape program; `None` unless outputs have one row per candidate.
     pub candidates: Option<Tensor>,
 }
 
-/// A model, by the member of `model_config` that defines it.
+/// An HSTU model of a pipeline.
 #[derive(Clone, Debug)]
 pub enum HstuModel {
     /// `dlrm_hstu` and `ultra_hstu`
@@ -69,10 +69,10 @@ pub enum HstuModel {
 }
 
 impl HstuModel {
-    /// The model of a kind, from the message of that name as JSON; `None` if it belongs to another family.
+    /// Parses a model from its key in `model_config` and the message of that key as JSON. `None` if the key belongs to another family.
     ///
     /// # Errors
-    /// [`ModelError`] if a key is unknown, missing or of another type; the path of a key starts with the kind.
+    /// [`ModelError`] if a key is unknown, missing or of another type. The path of a key starts with `kind`.
     pub fn parse(kind: &str, message: &Value) -> Result<Option<Self>, ModelError> {
         Ok(Some(match kind {
             "dlrm_hstu" => Self::Ranking(Box::new(parse::<Ranking<Hstu>>(kind, message)?.into())),
@@ -82,7 +82,7 @@ impl HstuModel {
         }))
     }
 
-    /// The groups of a history or a user: `contextual`, which is optional, and those of every channel.
+    /// Names of the groups of users and histories: `contextual`, which is optional, and the groups of every channel.
     pub fn history_groups(&self) -> Vec<String> {
         let (pipelines, time) = match self {
             Self::Ranking(model) => (model.hstu.as_slice(), None),
@@ -92,7 +92,7 @@ impl HstuModel {
         of_users.chain(pipelines.iter().flat_map(Hstu::groups)).collect()
     }
 
-    /// The groups of candidates.
+    /// Names of the groups of candidates.
     pub fn candidate_groups(&self) -> Vec<String> {
         match self {
             Self::Ranking(_) => vec!["candidate".to_owned(), "candidate_timestamp".to_owned()],
@@ -100,8 +100,8 @@ impl HstuModel {
         }
     }
 
-    /// The groups of requests in [two parts](HstuModel::forward_cached): those of candidates, and of users where rows of candidates depend on
-    /// them.
+    /// Names of the groups of requests if traced in [two parts](HstuModel::forward_cached): the groups of candidates, and `contextual` if
+    /// candidate rows depend on it.
     pub fn request_groups(&self) -> Vec<String> {
         let reads_context = match self {
             Self::Ranking(model) => model.hstu.iter().any(|hstu| hstu.input_preprocessor.targets_read_context()),
@@ -114,7 +114,7 @@ impl HstuModel {
     /// Traces the model over its groups.
     ///
     /// # Errors
-    /// [`ModelError`] names the key of the configuration, or the group, that does not fit.
+    /// [`ModelError`] names the invalid key of the configuration, or the invalid group.
     pub fn forward(&self, scope: &Scope, groups: &Groups) -> Result<Outputs, ModelError> {
         match self {
             Self::Ranking(model) => model.forward(scope, groups),
@@ -122,8 +122,8 @@ impl HstuModel {
         }
     }
 
-    /// True for a model that can be traced in [two parts](HstuModel::forward_cached): it ranks, candidates attend to the history and
-    /// themselves, and the history does not attend to candidates.
+    /// True if the model can be traced in [two parts](HstuModel::forward_cached): it is a ranking model, candidates attend only to history
+    /// and themselves, and history does not attend to candidates.
     pub fn is_cacheable(&self) -> bool {
         match self {
             Self::Ranking(model) => model.is_cacheable(),
@@ -131,25 +131,25 @@ impl HstuModel {
         }
     }
 
-    /// Traces a ranking model in two parts that share KV caches, a pair of states per layer and channel, of type `dtype`: the groups of
-    /// `histories` are computed and stored, and the candidates of `requests` attend to histories that earlier runs stored.
+    /// Traces a ranking model in two parts that share KV caches: the groups of `histories` are computed and stored, and the candidates of
+    /// `requests` attend to histories stored by earlier runs. Caches are a pair of states per layer and channel, with elements of `dtype`.
     ///
     /// # Inputs
     ///
-    /// In addition to those of the groups, for `G` histories, `B` requests and every channel `c` (`uih` if unnamed):
+    /// In addition to the groups' inputs, for `G` histories, `B` requests and every channel `c` (`uih` if unnamed):
     ///
-    /// | input | type | what |
+    /// | input | type | meaning |
     /// |---|---|---|
-    /// | `<c>.query_time` | F32 `[G]` | time of the last candidate that a history is computed for, of the first one where sequences descend |
-    /// | `<c>.kept` | U32 `[contextual, history and action tokens]` | the rows of the cache that take them; no two are the same |
-    /// | `<c>.cached.lengths` | integers `[B]`, read on the host | rows of the cache that a request reads |
-    /// | `<c>.cached` | U32 `[rows]` | which ones, in order |
-    /// | `candidate.query_time` | F32 `[B]` | that time of a request |
+    /// | `<c>.query_time` | F32 `[G]` | request time: the timestamp of the last candidate, or of the first one if sequences descend |
+    /// | `<c>.kept` | U32 `[contextual, history and action tokens]` | distinct cache rows to store to |
+    /// | `<c>.cached.lengths` | integers `[B]`, read on the host | number of cache rows that a request reads |
+    /// | `<c>.cached` | U32 `[rows]` | these cache rows, in order |
+    /// | `candidate.query_time` | F32 `[B]` | request time, as above |
     ///
-    /// Contextual features of requests are only read if rows of candidates depend on them (`parameterized_mlp`).
+    /// Contextual features of requests are only read if candidate rows depend on them (`parameterized_mlp`).
     ///
     /// # Errors
-    /// As [`HstuModel::forward`]; also for a matching model, or one that is not [`HstuModel::is_cacheable`].
+    /// As [`HstuModel::forward`], and for matching models and models that are not [`HstuModel::is_cacheable`].
     pub fn forward_cached(
         &self,
         scope: &Scope,
@@ -165,8 +165,8 @@ impl HstuModel {
         }
     }
 
-    /// State-dict tensors that follow from the configuration and are not parameters of the graph. A checkpoint with other
-    /// values was made with another configuration.
+    /// State-dict tensors that follow from the configuration and are not parameters of the graph. If a checkpoint has other values,
+    /// it belongs to another configuration.
     ///
     /// # Errors
     /// [`ModelError`] if the configuration is not valid.

@@ -4,7 +4,7 @@ use crate::modules::ConfigError;
 use rewire_graph::Tensor;
 use serde_json::Value;
 
-/// Predictions of a task from its logits `[R, K]`, by the reference's names.
+/// Predictions of a task from its logits `[R, K]`, with the reference's names.
 ///
 /// # Errors
 /// [`ConfigError`] names the entry of `losses` that is unknown or requires another number of classes.

@@ -1,4 +1,4 @@
-//! `dlrm_hstu` and `ultra_hstu`: a vector of every candidate from each channel of histories, an MLP of items, tasks.
+//! `dlrm_hstu` and `ultra_hstu`: each channel computes a vector per candidate; an MLP of items and the task towers follow.
 
 use super::inputs::Inputs;
 use super::message::{Hstu, Ranking, Widths};
@@ -10,7 +10,7 @@ use crate::modules::{
 };
 use rewire_graph::{DType, Scope, Tensor};
 
-/// A pipeline of histories, and its inputs.
+/// A channel: a pipeline over histories, and its inputs.
 struct Channel {
     name: String,
     module: String,
@@ -38,7 +38,7 @@ impl Ranking {
         self.fusion_mtl_tower.config().check().map_err(|error| error.within("fusion_mtl_tower"))
     }
 
-    /// The predictions of the candidates of all rows, and their number per row.
+    /// Predictions of all candidates, and the number of candidates per row.
     pub(super) fn forward(&self, scope: &Scope, groups: &Groups) -> Result<Outputs, ModelError> {
         self.check()?;
         let inputs = self.inputs(groups);
@@ -52,7 +52,7 @@ impl Ranking {
         self.outputs(scope, &inputs, &users.collect::<Vec<_>>(), candidates)
     }
 
-    /// [`Ranking::forward`] in two parts that share caches, one per channel.
+    /// [`Ranking::forward`] in two parts that share caches; every channel has separate caches.
     pub(super) fn cached(
         &self,
         scope: &Scope,
@@ -115,7 +115,7 @@ impl Ranking {
         self.hstu.iter().all(|hstu| hstu.config(widths).is_ok_and(|config| config.is_cacheable()))
     }
 
-    /// Predictions from each channel's vectors of every candidate.
+    /// Predictions from the vectors that each channel computed per candidate.
     fn outputs(
         &self,
         scope: &Scope,
@@ -129,7 +129,7 @@ impl Ranking {
         Ok(Outputs { values: self.predictions(&logits)?, candidates: Some(candidates.rows.lengths) })
     }
 
-    /// The logits of candidates, from the vectors of all channels and the candidates' features.
+    /// Logits of candidates from the vectors of all channels and the candidates' features.
     fn logits(&self, scope: &Scope, user: &Tensor, candidates: &Tensor) -> Tensor {
         let hidden = self.item_embedding_hidden_dim;
         let item =

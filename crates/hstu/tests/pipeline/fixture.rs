@@ -1,4 +1,4 @@
-//! A ranker of two channels, and three users.
+//! A ranker with two channels, and three users.
 
 use rewire_graph::ParameterSpec;
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 /// Tensors by name.
 pub type Tensors = HashMap<String, HostTensor>;
 
-/// Numbers between -1 and 1 that follow from a name.
+/// Deterministic numbers between -1 and 1 that depend on the name.
 fn noise(name: &str, count: usize) -> Vec<f32> {
     let mut state = name.bytes().fold(7u64, |state, byte| state.wrapping_mul(31).wrapping_add(byte.into()));
     let mut next = || {
@@ -57,7 +57,7 @@ pub fn ultra() -> Value {
     })
 }
 
-/// The model of a message.
+/// Parses the model of a message.
 pub fn model(message: &Value) -> HstuModel {
     HstuModel::parse("ultra_hstu", message).unwrap().unwrap()
 }
@@ -66,7 +66,7 @@ pub fn model(message: &Value) -> HstuModel {
 pub const CHANNELS: [&str; 2] = ["click", "view"];
 const COLUMNS: [(&str, usize); 4] = [("", 5), ("_action", 1), ("_watchtime", 1), ("_timestamp", 1)];
 
-/// Groups whose values are inputs of their names, behind a prefix.
+/// Groups whose values are inputs with the prefixed names of the groups.
 pub fn groups(scope: &Scope, prefix: &str, names: &[(&str, usize)]) -> Groups {
     let batch = scope.size(&format!("{prefix}rows"));
     let mut groups = Groups::new();
@@ -88,13 +88,13 @@ pub fn groups(scope: &Scope, prefix: &str, names: &[(&str, usize)]) -> Groups {
     groups
 }
 
-/// The groups of histories, and their columns.
+/// Names of the history groups, with their numbers of columns.
 pub fn histories() -> Vec<(String, usize)> {
     let sequences = CHANNELS.iter().flat_map(|c| COLUMNS.map(|(suffix, width)| (format!("{c}{suffix}"), width)));
     std::iter::once(("contextual".to_owned(), 4)).chain(sequences).collect()
 }
 
-/// The groups of requests.
+/// Names of the request groups, with their numbers of columns.
 pub const REQUESTS: [(&str, usize); 3] = [("contextual", 4), ("candidate", 6), ("candidate_timestamp", 1)];
 
 /// Names with their columns.
@@ -102,7 +102,7 @@ pub fn named(names: &[(String, usize)]) -> Vec<(&str, usize)> {
     names.iter().map(|(name, width)| (name.as_str(), *width)).collect()
 }
 
-/// Steps of the three users by sequence.
+/// Number of steps of a sequence for each of the three users.
 pub fn lengths(name: &str) -> [usize; 3] {
     match name.split('_').next() {
         Some("click") => [7, 0, 3],
@@ -113,7 +113,7 @@ pub fn lengths(name: &str) -> [usize; 3] {
 
 const TIMES: [f32; 3] = [900_000.0, 1_000_000.0, 800_000.0];
 
-/// The values of the groups of some users, behind a prefix.
+/// The inputs of the groups for some users, with prefixed names.
 pub fn inputs(prefix: &str, names: &[(&str, usize)], users: &[usize]) -> Tensors {
     let mut all = Tensors::new();
     for &(name, width) in names {
@@ -137,7 +137,7 @@ pub fn inputs(prefix: &str, names: &[(&str, usize)], users: &[usize]) -> Tensors
     all
 }
 
-/// Parameters of a graph.
+/// Deterministic parameters of a graph.
 pub fn weights(graph: &Graph) -> Tensors {
     let weight = |parameter: &ParameterSpec| {
         let scale = 1.0 / (parameter.shape.last().copied().unwrap_or(1) as f32).sqrt();
@@ -148,7 +148,7 @@ pub fn weights(graph: &Graph) -> Tensors {
     graph.parameters().iter().map(weight).collect()
 }
 
-/// A ranker of two channels.
+/// The whole ranker with two channels.
 pub fn whole(message: &Value) -> Graph {
     let scope = Scope::new();
     let (histories, requests) = (histories(), &REQUESTS[1..]);
@@ -158,7 +158,7 @@ pub fn whole(message: &Value) -> Graph {
     finish(scope, &outputs.values)
 }
 
-/// The graph of named outputs.
+/// Finishes the graph with named outputs.
 pub fn finish(scope: Scope, values: &[(String, Tensor)]) -> Graph {
     let outputs: Vec<_> = values.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
     scope.finish(&outputs).unwrap()
@@ -171,7 +171,7 @@ pub fn of_users(users: &[usize]) -> Tensors {
     all
 }
 
-/// A ranker of two channels in two parts.
+/// The ranker traced in two parts.
 pub fn cached(message: &Value) -> Graph {
     let scope = Scope::new();
     let kept = groups(&scope, "kept.", &named(&histories()));
@@ -180,16 +180,16 @@ pub fn cached(message: &Value) -> Graph {
     finish(scope, &outputs.values)
 }
 
-/// Rows of a cache.
+/// Number of cache rows.
 pub const CACHE_ROWS: usize = 40;
 
-/// The inputs of the two parts: histories of some users, and requests of some.
+/// The inputs of both parts: histories of some users, and requests of some.
 pub fn of_parts(histories: &[usize], users: &[usize]) -> Tensors {
     let mut all = inputs("kept.", &named(&self::histories()), histories);
     all.extend(inputs("request.", &REQUESTS, users));
     let times = |users: &[usize]| HostTensor::vector(&users.iter().map(|&user| TIMES[user]).collect::<Vec<_>>());
     for channel in CHANNELS {
-        // Two tokens of the context, then one a step of clicks and two a step of views.
+        // Two contextual tokens, then one token per click or two per view.
         let steps = if channel == "view" { 2 } else { 1 };
         let tokens = |user: usize| 2 + steps * lengths(channel)[user];
         let rows = |user: usize| {
@@ -207,7 +207,7 @@ pub fn of_parts(histories: &[usize], users: &[usize]) -> Tensors {
     all
 }
 
-/// Caches of arbitrary numbers that no run stored.
+/// Caches with arbitrary contents.
 pub fn stale(graph: &Graph) -> Tensors {
     let state = |name: &String| {
         let width = if name.ends_with("k_cache") { 6 } else { 8 };

@@ -1,4 +1,4 @@
-//! HSTU models by TorchEasyRec's messages.
+//! HSTU models from TorchEasyRec messages.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod fixture;
@@ -41,7 +41,7 @@ fn close(actual: &HostTensor, expected: &HostTensor, what: &str) {
     }
 }
 
-/// The steps of every user from the last to the first.
+/// Reverses the steps of every user.
 fn reversed(tensor: &HostTensor, lengths: &[usize]) -> HostTensor {
     let width: usize = tensor.shape()[1..].iter().product();
     let mut rows: Vec<Vec<f32>> = tensor.to_f32().chunks(width.max(1)).map(<[f32]>::to_vec).collect();
@@ -175,7 +175,7 @@ fn activations_have_the_values_of_torch() {
 
 #[test]
 fn batch_norms_learn_from_steps_and_their_padding_as_those_of_torch() {
-    // Two rows of 1 and 3 steps: torch sees the first one's padding twice.
+    // Two rows with 1 and 3 steps: torch pads the first one with two steps.
     let config = json!({ "hidden_units": [2], "use_bn": true, "activation": "Dice" });
     let config: MlpConfig = serde_json::from_value(config).unwrap();
     let scope = Scope::new().with_mode(Mode::Train);
@@ -234,7 +234,7 @@ fn batch_norms_learn_from_steps_and_their_padding_as_those_of_torch() {
 
 #[test]
 fn time_buckets_are_rounded_as_by_the_reference() {
-    // A quotient of 49 buckets, times 49, is below the bucket in f32 for some of them.
+    // With 49 buckets, `bucket / 49 * 49` is less than the bucket in f32 for some buckets.
     let buckets = 49;
     let gaps: Vec<f32> = (0..=buckets).flat_map(|k| [k * k * 60, k * k * 60 + 1]).map(|gap| gap as f32).collect();
     let reference = |gap: f32| ((gap.max(1e-6) / 60.0).sqrt() / buckets as f32).clamp(0.0, 1.0) * buckets as f32;

@@ -1,23 +1,23 @@
-//! The model in two parts that share a KV cache: histories, whose keys and values it stores, and candidates, which attend to
-//! them.
+//! The model in two parts that share a KV cache: histories, whose keys and values are stored, and candidates, which attend to
+//! the stored histories.
 //!
-//! One graph contains both. A run computes either or both, also for different users; later runs read what it stored.
+//! One graph contains both parts. A run computes either or both, possibly for different users. Later runs read the stored rows.
 //!
 //! # Inputs
 //!
-//! In addition to those of the [whole model](super), where `contextual.<feature>` and `uih.*` are of `G` histories, and `candidate.*` of
-//! `B` users:
+//! The inputs of the [whole model](super), with `contextual.<feature>` and `uih.*` for `G` histories and `candidate.*` for `B` users,
+//! and:
 //!
-//! | input | type | what |
+//! | input | type | meaning |
 //! |---|---|---|
-//! | `uih.query_time` | I64 `[G]` | time of the request that a history is computed for |
-//! | `uih.kept` | U32 `[contextual rows and history rows]` | the rows of the cache that take them; no two are the same |
-//! | `uih.before.lengths` | integers `[G]`, read on the host | cache rows that a history continues; only if it [may](Config::is_appendable) |
-//! | `uih.before` | U32 `[rows]` | which ones, in order |
-//! | `history.lengths` | integers `[B]`, read on the host | rows of the cache that a user's candidates read |
-//! | `history` | U32 `[rows]` | which ones, in order |
+//! | `uih.query_time` | I64 `[G]` | request time that a history is computed for |
+//! | `uih.kept` | U32 `[contextual rows and history rows]` | distinct cache rows to store to |
+//! | `uih.before.lengths` | integers `[G]`, read on the host | cache rows that a history continues; only if [appendable](Config::is_appendable) |
+//! | `uih.before` | U32 `[rows]` | these cache rows, in order |
+//! | `history.lengths` | integers `[B]`, read on the host | number of cache rows that a user's candidates read |
+//! | `history` | U32 `[rows]` | these cache rows, in order |
 //! | `candidate.query_time` | I64 `[B]` | time of the request |
-//! | `candidate.contextual.<feature>` | U32 `[B]` | id of a user's feature; only where rows of candidates depend on it |
+//! | `candidate.contextual.<feature>` | U32 `[B]` | id of a user's feature; only if candidate rows depend on it |
 //!
 //! # States
 //!
@@ -31,7 +31,7 @@ use rewire_graph::{DType, Graph, Scope, Tensor};
 /// Options of the KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheOptions {
-    /// The storage type of keys and values, to which they are rounded both when stored and when read: `F32`, or `F16`.
+    /// Storage type of keys and values, `F32` or `F16`. Values are rounded to it in both parts.
     pub dtype: DType,
 }
 
@@ -42,11 +42,11 @@ impl Default for CacheOptions {
 }
 
 impl Config {
-    /// The graph in two parts; its output is `logits` `[C, tasks]`.
+    /// Traces the graph in two parts. Its output is `logits` `[C, tasks]`.
     ///
     /// # Errors
-    /// As [`super::trace`]. [`ModelError`] names `hstu.stu` if candidates attend to each other or history attends to candidates: their keys
-    /// and values cannot be cached.
+    /// As [`super::trace`]. [`ModelError`] names `hstu.stu` if candidates attend to each other or history attends to candidates, because
+    /// their keys and values cannot be cached.
     pub fn trace_cached(&self, options: &CacheOptions) -> Result<Graph, ModelError> {
         let model = Model::new(self)?;
         if !model.transducer.hstu.config.is_cacheable() {
@@ -58,8 +58,8 @@ impl Config {
         Ok(scope.finish(&[("logits", logits)])?)
     }
 
-    /// True if the model can be traced in two parts: candidates attend to history and themselves, and history does not
-    /// attend to candidates.
+    /// True if the model can be traced in two parts: candidates attend only to history and themselves, and history does not attend to
+    /// candidates.
     pub fn is_cacheable(&self) -> bool {
         configured(self).is_ok_and(|(_, hstu)| hstu.is_cacheable())
     }
@@ -69,7 +69,7 @@ impl Config {
         configured(self).is_ok_and(|(_, hstu)| hstu.is_appendable())
     }
 
-    /// The inputs of the graph in two parts, with their element types; `None` for lengths, which the host reads as integers of any type.
+    /// The inputs of the graph in two parts with their element types; `None` for lengths, which the host reads as integers of any type.
     pub fn cached_inputs(&self) -> Vec<(String, Option<DType>)> {
         let mut inputs: Vec<_> = self.inputs().into_iter().map(|spec| (spec.name, spec.dtype)).collect();
         if self.hstu.input_preprocessor.targets_read_context() {
@@ -105,7 +105,7 @@ impl Model {
         self.logits(scope, &user, &candidates.embeddings)
     }
 
-    /// Stores histories in the cache.
+    /// Traces the part that stores histories in the cache.
     fn keep(&self, scope: &Scope, cache: &HistoryCache) {
         let batch = scope.size("histories");
         let features = Features {

@@ -3,7 +3,7 @@ use crate::modules::{ConfigError, parts, width};
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
 
-/// Cross layers with a vector per layer (Wang et al., Deep & Cross Network, 2017): `x' = x_0 <w, x> + b + x`.
+/// Cross layers with a weight vector per layer (Wang et al., Deep & Cross Network, 2017): `x' = x_0 <w, x> + b + x`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrossConfig {
@@ -12,14 +12,14 @@ pub struct CrossConfig {
     pub cross_num: usize,
 }
 
-/// Cross layers with a matrix per layer (Wang et al., DCN V2, 2021): `x' = x_0 * (W x + b) + x`.
+/// Cross layers with a weight matrix per layer (Wang et al., DCN V2, 2021): `x' = x_0 * (W x + b) + x`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CrossV2Config {
     /// Number of layers.
     #[serde(default = "cross_num")]
     pub cross_num: usize,
-    /// The rank of `W = V U`; a full matrix if left out.
+    /// The rank of `W = V U`; `None` for a full matrix.
     #[serde(default)]
     pub low_rank: Option<usize>,
 }

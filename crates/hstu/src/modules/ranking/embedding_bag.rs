@@ -6,10 +6,10 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pooling {
-    /// Their sum.
+    /// The sum of the embeddings.
     #[default]
     Sum,
-    /// Their mean.
+    /// The mean of the embeddings.
     Mean,
 }
 
@@ -33,8 +33,8 @@ impl EmbeddingBag {
         width("embedding_dim", self.embedding_dim)
     }
 
-    /// Maps ids `[total]` to `[B, embedding_dim]`, 0 for a sample without ids, with the parameter `weight`. A run with a
-    /// host-side id beyond the table is an error, unless its options allow it.
+    /// Maps ids `[total]` to `[B, embedding_dim]`, zeros for a sample without ids, with the parameter `weight`. An id on the host that is
+    /// beyond the table fails the run, unless the options of the run allow it.
     pub fn forward(&self, scope: &Scope, ids: &Tensor, rows: &Ragged) -> Tensor {
         let table = scope.weight("weight", &[self.num_embeddings.into(), self.embedding_dim.into()]);
         match self.mode {

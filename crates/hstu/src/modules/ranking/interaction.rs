@@ -1,7 +1,7 @@
 use rewire_graph::{DType, HostTensor, Scope, Tensor, TypeError};
 
-/// The dot products of all pairs of features: for `x` `[R, N, D]` the `<x_i, x_j>` with `i < j`, row by row of the upper
-/// triangle, `[R, N (N - 1) / 2]`.
+/// The dot products of all pairs of features. Maps `x` `[R, N, D]` to the `<x_i, x_j>` with `i < j`, `[R, N (N - 1) / 2]`, in row-major
+/// order of the upper triangle.
 pub fn pairwise_dots(scope: &Scope, x: &Tensor) -> Tensor {
     let features = x.ty().extent(1).unwrap_or(0);
     if x.rank() != 3 || features < 2 {
@@ -17,8 +17,8 @@ pub fn pairwise_dots(scope: &Scope, x: &Tensor) -> Tensor {
     dots.transpose(0, 1).gather(&index).transpose(0, 1)
 }
 
-/// Dense features, followed by the dot products of all pairs of dense and sparse features (Naumov et al., Deep Learning
-/// Recommendation Model, 2019): `dense` `[R, D]` and `sparse` `[R, F, D]` to `[R, D + F (F + 1) / 2]`.
+/// Concatenates dense features with the dot products of all pairs of dense and sparse features (Naumov et al., Deep Learning
+/// Recommendation Model, 2019). Maps `dense` `[R, D]` and `sparse` `[R, F, D]` to `[R, D + F (F + 1) / 2]`.
 pub fn dlrm_interaction(scope: &Scope, dense: &Tensor, sparse: &Tensor) -> Tensor {
     let first = dense.reshape(&[dense.dim(0), 1.into(), dense.dim(1)]);
     let dots = pairwise_dots(scope, &scope.concat(&[&first, sparse], 1));

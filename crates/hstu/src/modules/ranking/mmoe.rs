@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// Shared experts with one gate per task (Ma et al., Multi-gate Mixture-of-Experts, 2018).
 ///
-/// `out_t = sum_e softmax(W_t gate_t(x) + c_t)_e expert_e(x)`. A [`TowerConfig`](super::TowerConfig) per task follows.
+/// `out_t = sum_e softmax(W_t gate_t(x) + c_t)_e expert_e(x)`. Typically followed by a [`TowerConfig`](super::TowerConfig) per task.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MmoeConfig {

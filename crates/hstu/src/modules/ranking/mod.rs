@@ -1,4 +1,4 @@
-//! Layers that ranking models commonly combine with a sequence model.
+//! Layers of ranking models that are often combined with a sequence model.
 
 mod cross;
 mod din;

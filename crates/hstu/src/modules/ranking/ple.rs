@@ -6,9 +6,8 @@ use serde::Deserialize;
 
 /// Layers of task experts and shared experts (Tang et al., Progressive Layered Extraction, 2020).
 ///
-/// The inputs of a layer are a row per task and a shared row. A task's gate mixes the task's experts and the shared ones.
-/// The shared gate, which the last layer lacks, mixes the experts of all tasks and the shared ones: `x_t' = sum_e
-/// softmax(W_t x_t + c_t)_e [experts_t(x_t), shared(x_s)]_e`.
+/// A layer reads one row per task and a shared row. A task's gate mixes the task's experts and the shared experts. The shared gate mixes
+/// all experts; the last layer has no shared gate: `x_t' = sum_e softmax(W_t x_t + c_t)_e [experts_t(x_t), shared(x_s)]_e`.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PleConfig {
@@ -22,12 +21,12 @@ pub struct PleConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ExtractionConfig {
-    /// A name without effect.
+    /// Name of the layer, which is ignored.
     #[serde(default)]
     pub network_name: String,
-    /// Experts per task.
+    /// Number of experts per task.
     pub expert_num_per_task: usize,
-    /// Shared experts.
+    /// Number of shared experts.
     pub share_num: usize,
     /// The MLP of every expert of a task.
     pub task_expert_net: MlpConfig,
@@ -54,7 +53,7 @@ impl ExtractionConfig {
         (0..count).map(expert).collect()
     }
 
-    /// The rows of the tasks, and the shared rows except in the last layer.
+    /// The output rows of the tasks, and the shared rows. In the last layer the shared rows are returned unchanged.
     fn forward(&self, scope: &Scope, tasks: &[Tensor], shared: &Tensor, last: bool) -> (Vec<Tensor>, Tensor) {
         let common = Self::experts(scope, "_shared_layers", &self.share_expert_net, self.share_num, shared);
         let mut all = vec![];
