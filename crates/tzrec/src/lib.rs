@@ -1,5 +1,5 @@
-//! Reads the files of [TorchEasyRec](https://github.com/alibaba/TorchEasyRec): pipeline configurations in protobuf text
-//! format ([`Pipeline`]) and PyTorch distributed checkpoints ([`Checkpoint`]), which [`write_checkpoint`] writes.
+//! Reads the files of [TorchEasyRec](https://github.com/alibaba/TorchEasyRec): pipeline configurations in protobuf text format
+//! ([`Pipeline`]) and PyTorch distributed checkpoints ([`Checkpoint`]). [`write_checkpoint`] writes such checkpoints.
 //!
 //! Nothing in a file is executed, and memory is bounded by the sizes of the files.
 #![forbid(unsafe_code)]

@@ -1,4 +1,4 @@
-//! Checkpoints: those of the reference, shards of every layout, hostile and damaged files.
+//! Checkpoints of TorchEasyRec, shards of every layout, and malicious and damaged files.
 #![allow(clippy::unwrap_used)]
 
 mod written;
@@ -19,14 +19,14 @@ fn floats(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Writes a checkpoint of one tensor and reads it.
+/// Writes a checkpoint with one tensor, and reads the tensor.
 fn read(tensor: &Tensor) -> Result<StoredTensor, CheckpointError> {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), std::slice::from_ref(tensor));
     Checkpoint::open(folder.path())?.read(tensor.name)
 }
 
-/// The fault of a file.
+/// The innermost error of a file.
 fn cause(error: CheckpointError) -> CheckpointError {
     match error {
         CheckpointError::File { source, .. } => *source,
@@ -110,7 +110,7 @@ fn offsets_and_strides_are_honoured() {
     {
         assert!(values(view(offset, &strides, &data)).is_err(), "{offset} {strides:?}");
     }
-    // An expanded tensor of few bytes would use any amount of memory.
+    // An expanded tensor takes few bytes in the file, but could take any amount of memory.
     assert!(values(view(0, &[0, 0], &floats(&[1.0]))).is_err());
 }
 
@@ -260,7 +260,7 @@ proptest! {
     }
 }
 
-/// The state of an optimizer by parameter and key, from its names and those of the model.
+/// The optimizer states. Names of the model's tensors separate parameters from keys.
 fn states(model: &Checkpoint, optimizer: &Checkpoint) -> Vec<OptimizerState> {
     let parameters = model.names();
     let of = |name: String| {
@@ -292,7 +292,7 @@ fn checkpoints_of_the_reference_are_written_as_they_were_read() {
         let state = Checkpoint::open_optimizer(folder.path()).unwrap().unwrap();
         assert_eq!(state.names(), optimizer.names());
         assert!(state.names().iter().all(|name| state.read(name).unwrap() == optimizer.read(name).unwrap()));
-        // Nothing but the checkpoint is left, and another one of the step replaces it.
+        // No temporary files remain, and a second checkpoint of the same step replaces the first.
         let names =
             || std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
         assert_eq!(names(), ["model.ckpt-11"]);
@@ -361,7 +361,7 @@ fn tables_of_dynamicemb_are_files_of_ranks() {
     let written = write_checkpoint(folder.path(), 5, &saved).unwrap();
     assert_eq!(read_dynamic(folder.path()).unwrap(), [other, table.clone()]);
 
-    // A second rank, as the reference saves: names end with the number of ranks.
+    // Adds the files of a second rank. File names end with the number of ranks.
     let files = written.join("dynamicemb/model.eg.ebc");
     let bytes = |part: &str, rank: usize| files.join(format!("item_emb_{part}.rank_{rank}.world_size_2"));
     for part in ["emb_keys", "emb_values", "emb_scores", "opt_values"] {

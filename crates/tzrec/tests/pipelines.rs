@@ -1,4 +1,4 @@
-//! Pipeline configurations: accepted inputs, the results, and the errors.
+//! Pipeline configurations: accepted syntax, the resulting JSON, and errors.
 #![allow(clippy::unwrap_used)]
 
 mod knobs;

@@ -6,7 +6,7 @@ use rewire_graph_rewrite::passes::{Application, Pipeline};
 use std::collections::{BTreeMap, HashMap};
 use thiserror::Error;
 
-/// Largest relative error that rewriting may cause in the interpreter, whose results are rounded to f32.
+/// Maximum relative error that a rewrite may cause in the interpreter, whose results are rounded to f32.
 const TOLERANCE: f64 = 2e-6;
 
 /// Why a case could not be bisected.
@@ -16,7 +16,7 @@ pub enum BisectError {
     /// The case has no graph.
     #[error(transparent)]
     Case(#[from] CaseError),
-    /// A pass failed.
+    /// A rewrite pass failed.
     #[error(transparent)]
     Rewrite(#[from] RewriteError),
     /// The traced graph cannot be interpreted.
@@ -24,8 +24,7 @@ pub enum BisectError {
     Interpret(#[from] InterpretError),
 }
 
-/// The first rewrite of a golden case that changes the interpreter's result from that of the traced graph; `None` if there
-/// is none.
+/// Finds the first rewrite of a golden case that changes the interpreter's results; `None` if no rewrite changes them.
 ///
 /// # Errors
 /// [`BisectError`] if the case cannot be traced, interpreted or rewritten.

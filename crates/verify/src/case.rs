@@ -22,7 +22,7 @@ pub enum CaseError {
         /// The reason.
         reason: String,
     },
-    /// The case has no graph.
+    /// The case cannot be traced.
     #[error("{}", path.display())]
     Replay {
         /// The file.
@@ -77,7 +77,7 @@ impl GoldenCase {
         &self.op
     }
 
-    /// Everything except tensors.
+    /// The attributes of the operator.
     pub fn attrs(&self) -> &Value {
         &self.attrs
     }
@@ -87,7 +87,7 @@ impl GoldenCase {
         &self.tensors
     }
 
-    /// The graph. Its inputs, parameters and outputs have the names of the file without `in.`, `param.` and `out.`.
+    /// Traces the graph. Inputs, parameters and outputs are named as in the file, without `in.`, `param.` and `out.`.
     ///
     /// # Errors
     /// [`CaseError::Replay`] if the operator is unknown or does not accept the tensors.
@@ -117,13 +117,13 @@ impl GoldenCase {
         self.tensors.get(&format!("param.{name}")).or_else(|| self.tensors.get(&format!("in.{name}"))).cloned()
     }
 
-    /// True if the case has gradients.
+    /// True if the file contains gradients.
     pub fn has_gradients(&self) -> bool {
         self.expected().any(|expected| expected.is_gradient)
     }
 
-    /// The graph with gradients `grad.x` of all inputs and parameters for which the case has gradients, given the
-    /// gradients `grad_out.y` of outputs.
+    /// Adds gradients `grad.x` of all inputs and parameters for which the file has expected gradients. Gradients of outputs are inputs
+    /// `grad_out.y`.
     ///
     /// # Errors
     /// [`DifferentiateError`] if a gradient does not exist.
@@ -159,10 +159,10 @@ impl GoldenCase {
     }
 }
 
-/// The golden cases at a path: the file, or all `.safetensors` files in a folder and its subfolders, ordered by name.
+/// The golden cases at a path: the file itself, or all `.safetensors` files in a folder and its subfolders, sorted by name.
 ///
 /// # Errors
-/// The error of the operating system for the path.
+/// The operating system's error if the path cannot be read.
 pub fn cases(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);

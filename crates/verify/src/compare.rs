@@ -1,10 +1,10 @@
 use rewire_graph::HostTensor;
 use thiserror::Error;
 
-/// Why a computed tensor cannot be compared with its reference, or is not equal although it must be.
+/// Why a computed tensor cannot be compared with its reference, or differs although it must be equal.
 #[derive(Clone, Debug, Error, PartialEq)]
 pub enum Mismatch {
-    /// The output is missing.
+    /// An output is missing.
     #[error("`{name}` is missing")]
     Missing {
         /// The output.
@@ -15,19 +15,19 @@ pub enum Mismatch {
     Shape {
         /// The output.
         name: String,
-        /// Shape of the reference.
+        /// The reference's shape.
         expected: Vec<usize>,
-        /// Shape computed.
+        /// The computed shape.
         actual: Vec<usize>,
     },
-    /// One is a float and the other is not.
+    /// One tensor has floats, the other does not.
     #[error("`{name}` is {actual}: expected {expected}")]
     Kind {
         /// The output.
         name: String,
-        /// Element type of the reference.
+        /// The reference's element type.
         expected: String,
-        /// Element type computed.
+        /// The computed element type.
         actual: String,
     },
     /// An element is infinite or not a number.
@@ -35,7 +35,7 @@ pub enum Mismatch {
     NotFinite {
         /// The output.
         name: String,
-        /// Position of the first such element, row major.
+        /// Row-major index of the first such element.
         element: usize,
         /// Its value.
         value: f64,
@@ -45,19 +45,19 @@ pub enum Mismatch {
     Unequal {
         /// The output.
         name: String,
-        /// Position of the first such element, row major; of the first such byte if rows end with a scale.
+        /// Row-major index of the first such element. For rows with a scale, index of the first such byte.
         element: usize,
-        /// Value of the reference.
+        /// The reference's value.
         expected: f64,
-        /// Value computed.
+        /// The computed value.
         actual: f64,
     },
 }
 
-/// The error of a computed tensor relative to its reference: the larger of `‖out-ref‖/‖ref‖` and `max|out-ref|/max|ref|`. A
-/// reference of zeros is compared absolutely.
+/// The error of a computed tensor relative to its reference: the larger of `‖out-ref‖/‖ref‖` and `max|out-ref|/max|ref|`. If the
+/// reference is all zeros, the absolute error.
 ///
-/// Integers, rows with a scale (byte for byte), and floats with `exact` must be equal. A scalar represents a tensor of shape `[1]`.
+/// Integers must be equal, as must rows with a scale (byte for byte), and floats if `exact` is set. A scalar is compared as shape `[1]`.
 ///
 /// ```
 /// use rewire_verify::relative_error;
@@ -69,7 +69,7 @@ pub enum Mismatch {
 /// ```
 ///
 /// # Errors
-/// [`Mismatch`] if the tensors cannot be compared, or must be equal and are not.
+/// [`Mismatch`] if the tensors cannot be compared, or differ although they must be equal.
 pub fn relative_error(name: &str, out: &HostTensor, reference: &HostTensor, exact: bool) -> Result<f64, Mismatch> {
     let name = || name.to_owned();
     let scalar = out.shape().is_empty() && reference.shape() == [1];

@@ -1,4 +1,4 @@
-//! Golden cases: every stored case has a graph with its parameters and outputs, and interpreted it gives them.
+//! Every golden case can be traced, its graph has the stored parameters and outputs, and the interpreter reproduces the outputs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use rewire_graph::{HostTensor, interpret};
@@ -11,7 +11,7 @@ fn with_prefix(tensors: &BTreeMap<String, HostTensor>, prefix: &str) -> HashMap<
     tensors.iter().filter_map(named).collect()
 }
 
-/// Stored tensors that follow from the attributes.
+/// Names of stored tensors that follow from the attributes.
 const BUFFERS: [&str; 4] = ["_combined_action_weights", "_period_units", "_units_per_period", "num_batches_tracked"];
 
 fn check(case: &GoldenCase) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Golden cases on the CPU with all vector instructions of this processor, each forced in turn.
+//! Golden cases on the CPU, once with each set of vector instructions of this processor.
 #![allow(clippy::unwrap_used)]
 
 use rewire_runtime::Kernel;

@@ -1,4 +1,4 @@
-//! Stored cases beyond the golden ones: attributes that are null, dropout, counts beyond their samples.
+//! Cases that are not golden: null attributes, dropout, counts that exceed the lengths of their samples.
 #![allow(clippy::unwrap_used)]
 
 use rewire_graph::{DType, HostTensor, interpret};

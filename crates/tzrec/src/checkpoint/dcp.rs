@@ -1,4 +1,4 @@
-//! Folders of `torch.distributed.checkpoint`: a pickle with the locations of all shards, and the files with the shards.
+//! Folders of `torch.distributed.checkpoint`: a pickle with the locations of all shards, and files that contain the shards.
 
 use super::pickle::{Pickle, Value};
 use super::tensor::{ElementType, StoredTensor, elements, shard};
@@ -22,7 +22,7 @@ const CHUNK: &str = "torch.distributed.checkpoint.metadata.ChunkStorageMetadata"
 const INDEX: &str = "torch.distributed.checkpoint.metadata.MetadataIndex";
 const STORAGE: &str = "torch.distributed.checkpoint.filesystem._StorageInfo";
 
-/// The globals of the metadata.
+/// Globals that metadata may refer to.
 const GLOBALS: [&str; 19] = [
     METADATA,
     TENSOR,
@@ -45,7 +45,7 @@ const GLOBALS: [&str; 19] = [
     "pathlib.WindowsPath",
 ];
 
-/// A folder with the shards of named tensors.
+/// A folder of named tensors that are stored in shards.
 #[derive(Debug)]
 pub(super) struct Dcp {
     folder: PathBuf,
@@ -59,7 +59,7 @@ struct Tensor {
     chunks: Vec<Chunk>,
 }
 
-/// A part of a tensor and the location of its shard.
+/// A block of a tensor, and the location of its shard in a file, in bytes.
 #[derive(Debug)]
 struct Chunk {
     offsets: Vec<usize>,
@@ -69,7 +69,7 @@ struct Chunk {
     length: u64,
 }
 
-/// Locations of shards: file, start and length in bytes, by the name of the tensor and the offsets in it.
+/// Locations of shards (file, start and length in bytes) by tensor name and offsets of the block in the tensor.
 type Places = BTreeMap<(String, Option<Vec<usize>>), (String, u64, u64)>;
 
 impl Dcp {
@@ -102,7 +102,7 @@ impl Dcp {
         Ok(Self { folder: folder.to_owned(), tensors })
     }
 
-    /// Checks that shards lie inside their files and do not overlap, so that all tensors together are no larger than the
+    /// Checks that shards lie inside their files and do not overlap, so that all tensors together are at most as large as the
     /// files.
     fn check_files(&self) -> Result<(), CheckpointError> {
         let mut files: BTreeMap<&str, Vec<(u64, u64, &str)>> = BTreeMap::new();
@@ -171,7 +171,7 @@ impl Dcp {
     }
 }
 
-/// The locations of all shards.
+/// Parses the locations of all shards.
 fn places(pickle: &Pickle, entries: &[(Value, Value)]) -> Result<Places, CheckpointError> {
     let mut places = Places::new();
     for (index, info) in entries {
@@ -233,7 +233,7 @@ impl Tensor {
     }
 }
 
-/// The element type in `TensorProperties`.
+/// The element type of a `TensorProperties` object.
 fn dtype(pickle: &Pickle, properties: &Value) -> Option<ElementType> {
     let (PROPERTIES, _, Some(state)) = pickle.call(properties)? else { return None };
     let dtype = match pickle.items(state) {
@@ -246,7 +246,7 @@ fn dtype(pickle: &Pickle, properties: &Value) -> Option<ElementType> {
     }
 }
 
-/// True if chunks lie inside a shape, do not overlap, and fill it.
+/// True if the chunks lie inside the shape and cover each element exactly once.
 fn covered(shape: &[usize], chunks: &[Chunk]) -> bool {
     let inside = |chunk: &Chunk| {
         let within = |((offset, size), extent): ((&usize, &usize), &usize)| {
@@ -269,7 +269,7 @@ fn covered(shape: &[usize], chunks: &[Chunk]) -> bool {
     chunks.iter().all(inside) && filled() && distinct()
 }
 
-/// Copies a shard into the whole, row by row.
+/// Copies a shard into the whole tensor, row by row.
 fn place(whole: &mut StoredTensor, offsets: &[usize], shard: &StoredTensor) -> Option<()> {
     let width = whole.element.bytes();
     let row = shard.shape.last().copied().unwrap_or(1) * width;

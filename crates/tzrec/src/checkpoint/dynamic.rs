@@ -1,11 +1,10 @@
-//! Tables of `dynamicemb`: files of keys, values, scores and optimizer states next to the model, of all ranks that
-//! saved them.
+//! Tables of `dynamicemb`. Their keys, values, scores and optimizer states are files next to the model, one set of files per rank.
 
 use super::{CheckpointError, latest};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The folder in a checkpoint.
+/// The folder of tables in a checkpoint.
 const FOLDER: &str = "dynamicemb";
 
 /// The rows of a table of `dynamicemb`, by raw ids.
@@ -17,15 +16,15 @@ pub struct DynamicTable {
     pub table: String,
     /// The ids.
     pub keys: Vec<i64>,
-    /// The rows of the ids, one after the other.
+    /// The rows of `keys`, concatenated.
     pub values: Vec<f32>,
-    /// The scores of the ids, which eviction compares.
+    /// The scores of `keys`, which determine evictions.
     pub scores: Vec<i64>,
-    /// The optimizer states of the ids, one after the other; empty if none are saved.
+    /// The optimizer states of `keys`, concatenated; empty if the checkpoint has none.
     pub states: Vec<f32>,
 }
 
-/// Reads the tables of a checkpoint, as [`Checkpoint::open`](super::Checkpoint::open) finds it; none of a file.
+/// Reads the tables of a checkpoint folder, which is found as by [`Checkpoint::open`](super::Checkpoint::open). A file has no tables.
 ///
 /// # Errors
 /// [`CheckpointError`] names the file that is missing, unreadable or incomplete.
@@ -82,7 +81,7 @@ fn read(folder: &Path, module: String, table: String, ranks: usize) -> Result<Dy
     Ok(own)
 }
 
-/// Writes tables, as of one rank.
+/// Writes tables as the files of a single rank.
 pub(super) fn write_dynamic(folder: &Path, tables: &[DynamicTable]) -> Result<(), CheckpointError> {
     for DynamicTable { module, table, keys, values, scores, states } in tables {
         let folder = folder.join(FOLDER).join(module);
@@ -104,7 +103,7 @@ fn file(table: &str, part: &str, rank: usize, ranks: usize) -> String {
     format!("{table}_{part}.rank_{rank}.world_size_{ranks}")
 }
 
-/// The names in a folder, in ascending order; none if it does not exist.
+/// The names of a folder's entries in ascending order; empty if the folder does not exist.
 fn names(folder: &Path) -> Result<Vec<String>, CheckpointError> {
     if !folder.is_dir() {
         return Ok(vec![]);

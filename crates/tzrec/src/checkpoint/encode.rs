@@ -2,19 +2,19 @@
 
 use std::collections::HashMap;
 
-/// A global: its module and its name in it.
+/// A global: its module, and its name in the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Name(pub &'static str, pub &'static str);
 
 impl Name {
-    /// A global by its full name.
+    /// Parses the full name of a global.
     pub fn of(full: &'static str) -> Self {
         let (module, name) = full.rsplit_once('.').unwrap_or(("builtins", full));
         Self(module, name)
     }
 }
 
-/// A pickle encoder. Globals are written once and recalled from the memo.
+/// A pickle encoder. Each global is written once, and afterwards read from the memo.
 pub(super) struct Encoder {
     bytes: Vec<u8>,
     protocol: u8,
@@ -22,12 +22,12 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    /// Starts a pickle of protocol 2 or 4.
+    /// Starts a pickle. `protocol` is 2 or 4.
     pub fn new(protocol: u8) -> Self {
         Self { bytes: vec![0x80, protocol], protocol, memo: HashMap::new() }
     }
 
-    /// The pickle, whose content is its last object.
+    /// Ends the pickle; its value is the last object written.
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.push(b'.');
         self.bytes
@@ -45,7 +45,7 @@ impl Encoder {
         self.code(if value { b"\x88" } else { b"\x89" });
     }
 
-    /// An integer below 2^63.
+    /// Writes an integer below 2^63.
     pub fn int(&mut self, value: u64) {
         match (u8::try_from(value), u16::try_from(value)) {
             (Ok(value), _) => self.code(&[b'K', value]),
@@ -102,26 +102,26 @@ impl Encoder {
         self.code(b"e");
     }
 
-    /// A dict of alternating keys and values.
+    /// Writes a dict; `items` writes its keys and values alternately.
     pub fn dict(&mut self, items: impl FnOnce(&mut Self)) {
         self.code(b"}(");
         items(self);
         self.code(b"u");
     }
 
-    /// The result of a function call.
+    /// Writes the call of a function.
     pub fn call(&mut self, function: Name, arguments: impl FnOnce(&mut Self)) {
         self.global(function);
         self.tuple(arguments);
         self.code(b"R");
     }
 
-    /// Replaces a persistent id, the last object, by its target.
+    /// Turns the last object, a persistent id, into a reference to its target.
     pub fn persistent(&mut self) {
         self.code(b"Q");
     }
 
-    /// An instance of a class with a state.
+    /// Writes an instance of a class and its state.
     pub fn instance_of(&mut self, class: Name, state: impl FnOnce(&mut Self)) {
         self.global(class);
         self.code(b")\x81");
@@ -129,7 +129,7 @@ impl Encoder {
         self.code(b"b");
     }
 
-    /// An instance of a class with a state of alternating attributes and values.
+    /// Writes an instance of a class; `attributes` writes names and values alternately.
     pub fn instance(&mut self, class: Name, attributes: impl FnOnce(&mut Self)) {
         self.instance_of(class, |pickle| pickle.dict(attributes));
     }

@@ -35,10 +35,10 @@ pub enum CheckpointError {
         /// The cause.
         source: Box<CheckpointError>,
     },
-    /// A pickle is truncated, broken or uses an instruction that tensors do not need.
+    /// A pickle is truncated, invalid, or has an opcode that tensors do not need.
     #[error("its pickle is not valid at byte {at}: {reason}")]
     Pickle {
-        /// The position in the pickle, in bytes.
+        /// Byte offset in the pickle.
         at: usize,
         /// The reason.
         reason: String,
@@ -49,7 +49,7 @@ pub enum CheckpointError {
         /// `module.name`.
         name: String,
     },
-    /// The metadata does not describe tensors as expected.
+    /// The metadata contains something other than valid tensors.
     #[error("its metadata: {reason}")]
     Metadata {
         /// The reason.
@@ -58,7 +58,7 @@ pub enum CheckpointError {
     /// A path in the metadata leaves the folder.
     #[error("its metadata names the file `{path}`: expected the name of a file in the same folder")]
     Traversal {
-        /// The path.
+        /// The path in the metadata.
         path: String,
     },
     /// A tensor cannot be read from its shards, or cannot be written.

@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 /// Maximum size of a `plan` in bytes.
 const MOST_PLAN: u64 = 64 << 20;
 
-/// The tensors of a checkpoint by name, read one at a time.
+/// A checkpoint. Tensors are read by name, one at a time.
 ///
-/// Nothing is executed: pickles are parsed as data, with a list of allowed globals. All tensors together use no more memory
-/// than the files.
+/// Nothing in a file is executed: pickles are parsed as data, and only allowed globals are accepted. All tensors together use at most
+/// as much memory as the files.
 #[derive(Debug)]
 pub struct Checkpoint {
     source: Source,
@@ -39,8 +39,8 @@ enum Source {
 }
 
 impl Checkpoint {
-    /// Opens the model of a checkpoint: a folder `model.ckpt-N`, a folder that contains such folders (the largest N is used), the
-    /// folder of a distributed checkpoint itself, or a `.safetensors` file.
+    /// Opens the model of a checkpoint. `path` is a folder `model.ckpt-N`, a folder that contains such folders (the largest N is used), the
+    /// folder of a distributed checkpoint, or a `.safetensors` file.
     ///
     /// # Errors
     /// [`CheckpointError`] names the file and its expected content.
@@ -52,7 +52,7 @@ impl Checkpoint {
         Ok(Self { source: Source::Dcp(Dcp::open(&part(&folder, "model"))?), plan: plan(&folder)? })
     }
 
-    /// Opens the optimizer state, which is stored next to a model; `None` if there is none.
+    /// Opens the optimizer state stored next to a model; `None` if there is none.
     ///
     /// # Errors
     /// As [`Checkpoint::open`].
@@ -74,7 +74,7 @@ impl Checkpoint {
         Ok(Self { source: Source::File { path: path.to_owned(), bytes }, plan: None })
     }
 
-    /// The sharding of tables, `{module path: {table: {sharding_type, compute_kernel, ranks}}}`, if the checkpoint contains it.
+    /// The sharding plan of tables, `{module path: {table: {sharding_type, compute_kernel, ranks}}}`; `None` if the checkpoint has none.
     pub fn plan(&self) -> Option<&Value> {
         self.plan.as_ref()
     }
@@ -124,7 +124,7 @@ fn of_safetensors(bytes: &[u8], name: &str) -> Result<StoredTensor, CheckpointEr
     Ok(StoredTensor { element, shape: view.shape().to_vec(), bytes: view.data().to_vec() })
 }
 
-/// The folder `model.ckpt-N` that a path is or contains.
+/// The folder `model.ckpt-N`: the path itself, or the one with the largest N that it contains.
 fn latest(path: &Path) -> Result<PathBuf, CheckpointError> {
     let holds = |folder: &Path| part(folder, "model").join(".metadata").is_file();
     if holds(path) {
@@ -139,7 +139,7 @@ fn latest(path: &Path) -> Result<PathBuf, CheckpointError> {
     latest.ok_or_else(|| CheckpointError::NotCheckpoint { path: path.to_owned() })
 }
 
-/// The folder of a part of a checkpoint, or the folder itself if it is a distributed checkpoint.
+/// The subfolder `part` of a checkpoint, or the folder itself if it is a distributed checkpoint.
 fn part(folder: &Path, part: &str) -> PathBuf {
     let inner = folder.join(part);
     if inner.is_dir() { inner } else { folder.to_owned() }
@@ -154,7 +154,7 @@ fn plan(folder: &Path) -> Result<Option<Value>, CheckpointError> {
     serde_json::from_slice(&bytes).map(Some).map_err(CheckpointError::metadata).map_err(CheckpointError::file(&path))
 }
 
-/// The content of a file of at most `most` bytes.
+/// Reads a file of at most `most` bytes.
 fn limited(path: &Path, most: u64) -> Result<Vec<u8>, CheckpointError> {
     let bytes = std::fs::metadata(path).map_err(CheckpointError::read(path))?.len();
     if bytes > most {

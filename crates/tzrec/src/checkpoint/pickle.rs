@@ -1,35 +1,35 @@
-//! Parses pickles as data. Nothing is imported or called: a global is a name from a list, and a call is an object with its
-//! function and arguments.
+//! Parses pickles as data. Nothing is imported or called: a global is a name from a list of allowed ones, and a call is an object with
+//! its function and arguments.
 
 use super::CheckpointError;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-/// A value. Objects are shared by their index, as in the pickle.
+/// A value. As in the pickle, objects are shared; `Object` is an index of a [`Pickle`]'s objects.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     None,
     Bool(bool),
     Int(i64),
     Str(Rc<str>),
-    /// `module.name`, from the list.
+    /// `module.name`, one of the allowed globals.
     Global(&'static str),
     Object(usize),
 }
 
-/// The object of an index.
+/// An object of a [`Pickle`].
 #[derive(Debug)]
 pub(super) enum Object {
     Tuple(Vec<Value>),
     List(Vec<Value>),
     Dict(Vec<(Value, Value)>),
-    /// A function or class and its arguments, with the state that was set later.
+    /// The call of a function or class. `state` is set by a later opcode.
     Call {
         function: &'static str,
         arguments: Value,
         state: Option<Value>,
     },
-    /// The target of a persistent id.
+    /// A persistent id.
     Persistent(Value),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Pickle {
 }
 
 impl Pickle {
-    /// Parses a pickle of protocol 2 to 5 whose globals are in `globals`. The memory use is proportional to its length.
+    /// Parses a pickle of protocol 2 to 5. `globals` are the allowed ones. Memory use is proportional to the length of `bytes`.
     pub fn read(bytes: &[u8], globals: &[&'static str]) -> Result<Self, CheckpointError> {
         let mut machine = Machine { input: bytes, globals, ..Machine::default() };
         let root = loop {
@@ -79,7 +79,7 @@ impl Pickle {
         }
     }
 
-    /// The function of a call, its arguments and its state.
+    /// Function, arguments and state of a call.
     pub fn call(&self, value: &Value) -> Option<(&'static str, &[Value], Option<&Value>)> {
         match self.object(value)? {
             Object::Call { function, arguments, state } => Some((*function, self.items(arguments)?, state.as_ref())),
@@ -94,7 +94,7 @@ impl Pickle {
         entries.iter().find(|(key, _)| matches!(key, Value::Str(key) if **key == *name)).map(|(_, value)| value)
     }
 
-    /// The numbers of a tuple, a list or a `torch.Size`.
+    /// The integers of a tuple, a list or a `torch.Size`.
     pub fn extents(&self, value: &Value) -> Option<Vec<usize>> {
         let items = match self.call(value) {
             Some(("torch.Size", [items], None)) => self.items(items)?,
@@ -193,7 +193,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// The object on the top of the stack, after an instruction has popped its operands.
+    /// The object on top of the stack, which an opcode modifies after popping its operands.
     fn top(&mut self) -> Result<&mut Object, CheckpointError> {
         let index = match self.stack.last() {
             Some(Value::Object(index)) => *index,
@@ -245,7 +245,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// Executes an instruction; returns the result if it is the last one.
+    /// Executes one opcode. Returns the result after the last one.
     fn step(&mut self) -> Result<Option<Value>, CheckpointError> {
         match self.number(1)? as u8 {
             0x80 => match self.number(1)? {
@@ -337,7 +337,7 @@ impl Machine<'_> {
         Ok(None)
     }
 
-    /// An unsigned number of 1 or 2 bytes, or a signed one of 4.
+    /// Reads an unsigned integer of 1 or 2 bytes, or a signed one of 4 bytes.
     fn int(&mut self, bytes: usize) -> Result<(), CheckpointError> {
         let number = self.number(bytes)?;
         let number = if bytes == 4 { i64::from(number as u32 as i32) } else { number as i64 };
@@ -345,7 +345,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A signed number of up to 8 bytes.
+    /// Reads a signed integer of up to 8 bytes.
     fn long(&mut self, bytes: usize) -> Result<(), CheckpointError> {
         if bytes > 8 {
             return Err(self.wrong(format!("it has a number of {bytes} bytes: expected at most 8")));
@@ -357,7 +357,7 @@ impl Machine<'_> {
     }
 }
 
-/// Alternating keys and values.
+/// Splits alternating keys and values into pairs.
 fn pairs(items: Vec<Value>) -> impl Iterator<Item = (Value, Value)> {
     let mut items = items.into_iter();
     std::iter::from_fn(move || Some((items.next()?, items.next()?)))

@@ -23,7 +23,7 @@ pub enum ElementType {
 impl ElementType {
     const ALL: [Self; 6] = [Self::F32, Self::F16, Self::BF16, Self::F64, Self::I64, Self::I32];
 
-    /// Bytes of an element.
+    /// Bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 | Self::BF16 => 2,
@@ -32,7 +32,7 @@ impl ElementType {
         }
     }
 
-    /// The name of its `torch.dtype`.
+    /// The name of the `torch.dtype`.
     pub(super) fn dtype(self) -> &'static str {
         match self {
             Self::F32 => "torch.float32",
@@ -44,7 +44,7 @@ impl ElementType {
         }
     }
 
-    /// The name of the class of its storage.
+    /// The class name of the torch storage.
     pub(super) fn storage(self) -> &'static str {
         match self {
             Self::F32 => "torch.FloatStorage",
@@ -65,7 +65,7 @@ impl ElementType {
     }
 }
 
-/// A tensor: its elements in row-major order, little-endian.
+/// A tensor with its elements in row-major order, little-endian.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredTensor {
     /// Element type.
@@ -93,12 +93,12 @@ impl StoredTensor {
     }
 }
 
-/// The number of elements of a tensor, if they fit into memory.
+/// Number of elements of a shape; `None` if it overflows `usize`.
 pub(super) fn elements(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1_usize, |all, extent| all.checked_mul(*extent))
 }
 
-/// The globals of the pickle of a shard.
+/// Globals that the pickle of a shard may refer to.
 const GLOBALS: [&str; 8] = [
     "torch._utils._rebuild_tensor_v2",
     "collections.OrderedDict",
@@ -110,7 +110,7 @@ const GLOBALS: [&str; 8] = [
     "torch.IntStorage",
 ];
 
-/// Parses a shard: a tensor that `torch.save` wrote as a zip without compression.
+/// Parses a shard, which is a tensor that `torch.save` wrote as an uncompressed zip.
 pub(super) fn shard(zip: &[u8]) -> Result<StoredTensor, CheckpointError> {
     let wrong = |reason: &str| CheckpointError::metadata(reason);
     let mut archive = ZipArchive::new(Cursor::new(zip)).map_err(CheckpointError::metadata)?;
@@ -127,7 +127,7 @@ pub(super) fn shard(zip: &[u8]) -> Result<StoredTensor, CheckpointError> {
     view.contiguous(&data).ok_or_else(|| wrong("its shard describes a tensor that reaches beyond its data"))
 }
 
-/// The content of an entry of a zip by its path below the first folder.
+/// Reads an entry of a zip. `path` is relative to the only top-level folder.
 fn entry(archive: &mut ZipArchive<Cursor<&[u8]>>, path: &str) -> Result<Option<Vec<u8>>, CheckpointError> {
     let below = |name: &str| name.split_once('/').is_some_and(|(_, rest)| rest == path);
     let name = archive.file_names().flatten().find(|name| below(name)).map(Cow::into_owned);
@@ -141,7 +141,7 @@ fn entry(archive: &mut ZipArchive<Cursor<&[u8]>>, path: &str) -> Result<Option<V
     Ok(Some(content))
 }
 
-/// A tensor as a part of a storage. Offset and strides count elements.
+/// A strided view of a storage. Offset and strides are in elements.
 struct View {
     element: ElementType,
     key: String,
@@ -164,7 +164,7 @@ impl View {
         Some(Self { element: ElementType::of_storage(storage)?, key: (**key).to_owned(), offset, shape, strides })
     }
 
-    /// The number of outer axes, and the number of contiguous elements in the inner axes.
+    /// Number of outer axes, and number of elements of the contiguous inner axes.
     fn runs(&self) -> (usize, usize) {
         let (mut outer, mut run) = (self.shape.len(), 1);
         while outer > 0 && (self.strides[outer - 1] == run || self.shape[outer - 1] == 1) {
@@ -174,8 +174,8 @@ impl View {
         (outer, run)
     }
 
-    /// The elements in row-major order. `None` if one lies beyond the data, or if there are more than in the data, as in
-    /// expanded tensors.
+    /// Copies the elements in row-major order. `None` if the view exceeds the data, or has more elements than the data, as expanded tensors
+    /// do.
     fn contiguous(self, data: &[u8]) -> Option<StoredTensor> {
         let width = self.element.bytes();
         let bytes = elements(&self.shape)?.checked_mul(width).filter(|bytes| *bytes <= data.len())?;

@@ -1,4 +1,4 @@
-//! Writes checkpoints like the reference, readable by its trainer and by `torch.distributed.checkpoint`.
+//! Writes checkpoints in TorchEasyRec's format, which its trainer and `torch.distributed.checkpoint` can read.
 
 use super::dynamic::write_dynamic;
 use super::encode::{Encoder, Name};
@@ -18,11 +18,11 @@ use zip::{CompressionMethod, ZipWriter};
 /// The content of a checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct Saved<'a> {
-    /// The model's tensors by their full names, which start with `model.`.
+    /// The model's tensors by full name, which starts with `model.`.
     pub model: BTreeMap<String, StoredTensor>,
     /// The state of the optimizers; empty before the first step.
     pub optimizer: Vec<OptimizerState>,
-    /// The sharding of tables, as in [`Checkpoint::plan`](super::Checkpoint::plan).
+    /// The sharding plan of tables, as in [`Checkpoint::plan`](super::Checkpoint::plan).
     pub plan: Option<&'a Value>,
     /// Tables of `dynamicemb`.
     pub dynamic: Vec<DynamicTable>,
@@ -33,15 +33,15 @@ pub struct Saved<'a> {
 pub struct OptimizerState {
     /// The full name of the parameter, as in the model.
     pub parameter: String,
-    /// The key of the state: `step`, `exp_avg` and `exp_avg_sq` (Adam), `sum` (Adagrad), or for tables that are updated in the backward
-    /// pass `<table>.momentum1`, and `<table>.exp_avg_sq` with Adam.
+    /// The key of the state: `step`, `exp_avg` and `exp_avg_sq` (Adam), or `sum` (Adagrad). Tables that are updated in the backward pass
+    /// have `<table>.momentum1`, and with Adam also `<table>.exp_avg_sq`.
     pub key: String,
     /// The state. `step` is an f32 scalar.
     pub tensor: StoredTensor,
 }
 
-/// Writes `dir/model.ckpt-<step>` with the folders `model` and `optimizer` and the file `plan`, and returns its path. The folder
-/// is created atomically under its name once it is complete; one of an earlier training is replaced.
+/// Writes `dir/model.ckpt-<step>` with the folders `model` and `optimizer` and the file `plan`, and returns its path. The folder appears
+/// atomically once it is complete, and replaces an existing one of the same name.
 ///
 /// ```
 /// use rewire_tzrec::{Checkpoint, ElementType, OptimizerState, Saved, StoredTensor, write_checkpoint};
@@ -60,7 +60,7 @@ pub struct OptimizerState {
 /// ```
 ///
 /// # Errors
-/// [`CheckpointError::Write`] names the file that cannot be written, [`CheckpointError::Tensor`] a tensor whose bytes do not match
+/// [`CheckpointError::Write`] names the file that cannot be written. [`CheckpointError::Tensor`] names a tensor whose bytes do not match
 /// its shape, or a duplicate state.
 pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf, CheckpointError> {
     let unfinished = Unfinished::new(dir, step)?;
@@ -76,7 +76,7 @@ pub fn write_checkpoint(dir: &Path, step: u64, saved: &Saved) -> Result<PathBuf,
     unfinished.finish(&[written], saved.plan)
 }
 
-/// A checkpoint that several processes write in parts, each by a [`ShardWriter`]. One process creates and finishes it.
+/// A checkpoint that several processes write, each with a [`ShardWriter`]. One process creates and finishes it.
 #[derive(Debug)]
 pub struct Unfinished {
     folder: TempDir,
@@ -85,7 +85,7 @@ pub struct Unfinished {
 }
 
 impl Unfinished {
-    /// Begins `dir/model.ckpt-<step>`.
+    /// Starts writing `dir/model.ckpt-<step>`.
     ///
     /// # Errors
     /// [`CheckpointError::Write`] if the folder cannot be created.
@@ -94,7 +94,7 @@ impl Unfinished {
         let folder =
             tempfile::Builder::new().prefix(".rewire-").tempdir_in(dir).map_err(CheckpointError::write(dir))?;
         let unfinished = Self { folder, dir: dir.to_owned(), name: format!("model.ckpt-{step}") };
-        // The outer folder is only accessible to its owner, the one that is moved out of it is not restricted.
+        // Only the owner can access the temporary outer folder. The inner folder, which is moved out of it, has default permissions.
         let folder = unfinished.folder();
         for part in PARTS {
             let part = folder.join(part);
@@ -103,7 +103,7 @@ impl Unfinished {
         Ok(unfinished)
     }
 
-    /// The folder for the writers of all processes.
+    /// The folder that the writers of all processes use.
     pub fn folder(&self) -> PathBuf {
         self.folder.path().join(&self.name)
     }
@@ -116,7 +116,7 @@ impl Unfinished {
         write_dynamic(&self.folder(), tables)
     }
 
-    /// Writes the metadata for what all processes have written, and publishes the checkpoint under its name. Returns its path.
+    /// Writes the metadata of all shards and moves the checkpoint to its final path, which is returned. `written` has one entry per process.
     ///
     /// # Errors
     /// [`CheckpointError::Write`] names the file that cannot be written, [`CheckpointError::Tensor`] a tensor that was written twice.
@@ -145,32 +145,32 @@ impl Unfinished {
     }
 }
 
-/// The folders of a checkpoint.
+/// The subfolders of a checkpoint.
 const PARTS: [&str; 2] = ["model", "optimizer"];
 
-/// A tensor, or the rows of it that one process holds.
+/// A tensor, or the rows of a tensor that one process stores.
 #[derive(Clone, Debug)]
 pub struct Shard<'a> {
     /// The shape of the whole tensor.
     pub shape: &'a [usize],
-    /// The first row.
+    /// Index of the first row in the whole tensor.
     pub row: usize,
     /// The rows.
     pub tensor: &'a StoredTensor,
 }
 
 impl<'a> Shard<'a> {
-    /// A whole tensor.
+    /// A shard that contains the whole tensor.
     pub fn whole(tensor: &'a StoredTensor) -> Self {
         Self { shape: &tensor.shape, row: 0, tensor }
     }
 }
 
-/// The parts that a process has written, which it sends to the process that finishes the checkpoint.
+/// The locations of the shards that a process has written. It sends them to the process that finishes the checkpoint.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Written([Vec<Chunk>; 2]);
 
-/// Writes the shards of one process, a file for the model and one for the optimizers.
+/// Writes the shards of one process: one file for the model and one for the optimizers.
 #[derive(Debug)]
 pub struct ShardWriter {
     name: String,
@@ -186,7 +186,7 @@ struct Shards {
 }
 
 impl ShardWriter {
-    /// Creates the files of the process with a number in [`Unfinished::folder`].
+    /// Creates the files of a process. `folder` is [`Unfinished::folder`], `process` the number of the process.
     ///
     /// # Errors
     /// [`CheckpointError::Write`] names the file that cannot be created.
@@ -202,7 +202,7 @@ impl ShardWriter {
         Ok(Self { name, files, written: Written::default() })
     }
 
-    /// Writes a tensor of the model by its full name, which starts with `model.`, or rows of it.
+    /// Writes a tensor of the model, or some of its rows. The full name starts with `model.`.
     ///
     /// # Errors
     /// [`CheckpointError::Write`], and [`CheckpointError::Tensor`] if the bytes do not match the shape.
@@ -210,7 +210,7 @@ impl ShardWriter {
         self.write(0, name.to_owned(), vec![name.to_owned()], shard)
     }
 
-    /// Writes the state of a parameter, as in [`OptimizerState`], or rows of it.
+    /// Writes an optimizer state of a parameter, as in [`OptimizerState`], or some of its rows.
     ///
     /// # Errors
     /// As [`ShardWriter::model`].
@@ -249,7 +249,7 @@ impl ShardWriter {
         Ok(())
     }
 
-    /// Completes the files.
+    /// Finishes the files.
     ///
     /// # Errors
     /// [`CheckpointError::Write`] names the file that cannot be written.
@@ -262,7 +262,7 @@ impl ShardWriter {
     }
 }
 
-/// The zip that `torch.save` writes for a contiguous tensor.
+/// A contiguous tensor as the zip that `torch.save` writes.
 fn zipped(tensor: &StoredTensor) -> Result<Vec<u8>, zip::result::ZipError> {
     let storage = Name::of(tensor.element.storage());
     let mut pickle = Encoder::new(2);

@@ -1,4 +1,4 @@
-//! The metadata of distributed checkpoints.
+//! Writes the metadata of distributed checkpoints.
 
 use super::ElementType;
 use super::encode::{Encoder, Name};
@@ -7,11 +7,11 @@ use std::collections::HashMap;
 
 const DCP: &str = "torch.distributed.checkpoint.metadata";
 
-/// A part of a tensor, and the location of its shard in a file, in bytes.
+/// A block of a tensor, and the location of its shard in a file, in bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Chunk {
     pub name: String,
-    /// The path in the nested dict that the reference saves.
+    /// The key path in the nested dict that the reference saves.
     pub path: Vec<String>,
     pub element: ElementType,
     /// The shape of the whole tensor.
@@ -23,7 +23,7 @@ pub(super) struct Chunk {
     pub length: u64,
 }
 
-/// The pickle of the metadata.
+/// The metadata as a pickle.
 pub(super) fn metadata(chunks: &[&Chunk]) -> Vec<u8> {
     let tensors = by_tensor(chunks);
     let mut pickle = Encoder::new(4);
@@ -58,7 +58,7 @@ pub(super) fn metadata(chunks: &[&Chunk]) -> Vec<u8> {
     pickle.finish()
 }
 
-/// The chunks of each tensor, tensors in the order of their first chunks.
+/// Groups chunks by tensor. Tensors are in the order of their first chunks.
 fn by_tensor<'a>(chunks: &[&'a Chunk]) -> Vec<Vec<&'a Chunk>> {
     let (mut tensors, mut places) = (Vec::<Vec<&Chunk>>::new(), HashMap::new());
     for chunk in chunks {
@@ -71,7 +71,7 @@ fn by_tensor<'a>(chunks: &[&'a Chunk]) -> Vec<Vec<&'a Chunk>> {
     tensors
 }
 
-/// The name of a tensor and its type, shape and chunks.
+/// Writes a tensor's name, element type, shape and chunks.
 fn describe(pickle: &mut Encoder, chunks: &[&Chunk]) {
     let Some(Chunk { name, element, shape, .. }) = chunks.first() else { return };
     pickle.string(name);
@@ -102,7 +102,7 @@ fn describe(pickle: &mut Encoder, chunks: &[&Chunk]) {
     });
 }
 
-/// The index of a chunk among the chunks of its tensor, and the location of its shard.
+/// Writes the index of a chunk among its tensor's chunks, and the location of its shard.
 fn locate(pickle: &mut Encoder, index: usize, chunk: &Chunk) {
     pickle.instance(Name(DCP, "MetadataIndex"), |pickle| {
         pickle.string("fqn");

@@ -1,9 +1,9 @@
-//! Messages as JSON.
+//! Converts messages to JSON.
 
 use prost_reflect::{DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MapKey, Value as Field};
 use serde_json::{Map, Number, Value};
 
-/// The set fields of a message.
+/// A message as a JSON object of its set fields.
 pub(super) fn object(message: &DynamicMessage) -> Value {
     Value::Object(
         message.fields().map(|(field, value)| (field.name().to_owned(), field_value(&field, value))).collect(),
@@ -32,7 +32,7 @@ fn scalar(value: &Field, kind: &Kind) -> Value {
         (Field::I64(value), _) => (*value).into(),
         (Field::U32(value), _) => (*value).into(),
         (Field::U64(value), _) => (*value).into(),
-        // The decimals of an f32 as an f64: 0.1 stays 0.1.
+        // The shortest decimal of the f32 becomes the f64: 0.1 stays 0.1.
         (Field::F32(value), _) => float(value.to_string()),
         (Field::F64(value), _) => float(value.to_string()),
         (Field::String(value), _) => value.as_str().into(),

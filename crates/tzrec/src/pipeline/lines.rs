@@ -1,30 +1,30 @@
-//! Line numbers of the fields in a text.
+//! Line numbers of the fields of a configuration.
 
 use std::collections::HashMap;
 
 /// Maximum nesting of messages.
 pub(super) const DEPTH: usize = 64;
 
-/// The line and the column in characters, both from 1, of a byte.
+/// Line and column of a byte offset. The column counts characters; both start at 1.
 pub(super) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.rsplit('\n').next().unwrap_or(before);
     (before.matches('\n').count() + 1, line.chars().count() + 1)
 }
 
-/// The lines of the fields of a text, as a tree of messages.
+/// A message with its line, and the lines of its fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Lines {
     line: usize,
-    /// The occurrences of each field.
+    /// For each field the occurrences in the text.
     fields: HashMap<String, Vec<Lines>>,
 }
 
 impl Lines {
-    /// Scans a text. If it has a syntax error, the fields before it are found.
+    /// Scans a text. After a syntax error, it contains the fields before the error.
     ///
     /// # Errors
-    /// The position of the first message that is nested deeper than [`DEPTH`].
+    /// Byte offset of the first message that is nested deeper than [`DEPTH`].
     pub fn scan(text: &str) -> Result<Self, usize> {
         let mut scanner = Scanner { tokens: tokens(text)?.into_iter().peekable() };
         let mut root = Self { line: 1, ..Self::default() };
@@ -32,7 +32,7 @@ impl Lines {
         Ok(root)
     }
 
-    /// The line of a JSON pointer's target, or of the innermost existing message around it.
+    /// The line of the field at a JSON pointer. If it does not exist, the line of the innermost message that would contain it.
     pub fn line(&self, pointer: &str) -> usize {
         let mut node = self;
         let mut segments = pointer.split('/').skip(1).peekable();
@@ -53,7 +53,7 @@ enum Token<'a> {
     Mark(u8),
 }
 
-/// The tokens of a text with their lines, without comments.
+/// The tokens of a text with their lines. Comments are skipped.
 fn tokens(text: &str) -> Result<Vec<(usize, Token<'_>)>, usize> {
     let bytes = text.as_bytes();
     let (mut tokens, mut at, mut line, mut depth) = (vec![], 0, 1, 0_usize);
@@ -106,7 +106,7 @@ impl Scanner<'_> {
         self.tokens.next_if(|(_, token)| matches!(token, Token::Mark(mark) if marks.contains(mark))).is_some()
     }
 
-    /// Parses fields up to the end of their message, which is not consumed.
+    /// Parses the fields of a message up to its end, which is not consumed.
     fn message(&mut self, message: &mut Lines) {
         while let Some((line, Token::Word(name))) = self.tokens.next_if(|(_, token)| matches!(token, Token::Word(_))) {
             self.take(b":");
@@ -127,7 +127,7 @@ impl Scanner<'_> {
         }
     }
 
-    /// Parses a message, or a scalar of one word or of several strings. Consumes at least one token.
+    /// Parses a message or a scalar, which is one word or several adjacent strings. Consumes at least one token.
     fn value(&mut self, line: usize) -> Lines {
         let mut value = Lines { line, ..Lines::default() };
         if self.take(b"{<") {

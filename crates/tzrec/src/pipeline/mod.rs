@@ -35,7 +35,7 @@ pub enum PipelineError {
         /// Its size in bytes.
         bytes: u64,
     },
-    /// The text is not a configuration: a syntax error, an unknown field or a value of another type.
+    /// The text is not a valid configuration: a syntax error, an unknown field or a value of the wrong type.
     #[error("line {line}, column {column}: {reason}")]
     Syntax {
         /// The line, from 1.
@@ -45,12 +45,12 @@ pub enum PipelineError {
         /// The reason.
         reason: String,
     },
-    /// There is no reader of configurations: the feature `pipeline` is left out.
+    /// This build cannot parse configurations, because the feature `pipeline` is disabled.
     #[error(
         "this build has no reader of pipeline configurations: build the program with `--features tzrec`, and `rewire-tzrec` with the feature `pipeline`"
     )]
     NoReader,
-    /// The embedded descriptors are broken.
+    /// The embedded message descriptors are invalid.
     #[error("internal error: the descriptors of pipeline configurations cannot be read: {0}")]
     Descriptors(String),
 }
@@ -71,10 +71,10 @@ pub struct Pipeline {
 }
 
 impl Pipeline {
-    /// Reads a file.
+    /// Reads and parses a file.
     ///
     /// # Errors
-    /// The file cannot be read or is larger than 16 MiB, and those of [`Pipeline::parse`].
+    /// As [`Pipeline::parse`], and if the file cannot be read or is larger than 16 MiB.
     pub fn read(path: &Path) -> Result<Self, PipelineError> {
         let failed = |source| PipelineError::Read { path: path.to_owned(), source };
         let bytes = std::fs::metadata(path).map_err(failed)?.len();
@@ -84,16 +84,17 @@ impl Pipeline {
         Self::parse(&std::fs::read_to_string(path).map_err(failed)?)
     }
 
-    /// Parses the text of a file.
+    /// Parses a configuration in protobuf text format.
     ///
     /// # Errors
-    /// Syntax errors, unknown fields and values of other types, with line and column; [`PipelineError::NoReader`] without the feature `pipeline`.
+    /// Syntax errors, unknown fields and values of the wrong type, each with line and column. [`PipelineError::NoReader`] without the
+    /// feature `pipeline`.
     #[cfg(feature = "pipeline")]
     pub fn parse(text: &str) -> Result<Self, PipelineError> {
         text::parse(text)
     }
 
-    /// Fails: this build has no reader.
+    /// Always fails: this build cannot parse configurations.
     ///
     /// # Errors
     /// Always [`PipelineError::NoReader`].
@@ -102,15 +103,15 @@ impl Pipeline {
         Err(PipelineError::NoReader)
     }
 
-    /// The configuration with the field names of the file: repeated fields as arrays, enums by name, the member of a oneof
-    /// under its own key, floats as their shortest decimal (infinities and NaN as strings), maps as objects. A field that is
-    /// absent from the file is absent here.
+    /// The configuration as JSON, with the field names of the file. Repeated fields are arrays, enums are names, the member of a oneof is
+    /// under its own key, floats are their shortest decimal (infinities and NaN are strings), maps are objects. Fields that the file does
+    /// not set are missing.
     pub fn json(&self) -> &Value {
         &self.json
     }
 
-    /// The line of a field, from 1, by its [JSON pointer](Value::pointer). For a missing field, the line of the innermost
-    /// message that would contain it; 1 for the whole.
+    /// The line of a field by its [JSON pointer](Value::pointer), from 1. For a missing field, the line of the innermost message that would
+    /// contain it, which is 1 for the configuration itself.
     pub fn line(&self, pointer: &str) -> usize {
         self.lines.line(pointer)
     }

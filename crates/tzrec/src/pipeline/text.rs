@@ -1,4 +1,4 @@
-//! Configurations in protobuf text format.
+//! Parses configurations in protobuf text format.
 
 use super::lines::{self, Lines};
 use super::{Pipeline, PipelineError, json};
@@ -6,7 +6,7 @@ use miette::Diagnostic;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor};
 use std::sync::OnceLock;
 
-/// `proto/tzrec.proto`, compiled.
+/// The compiled descriptors of `proto/tzrec.proto`.
 const DESCRIPTORS: &[u8] = include_bytes!("../../proto/tzrec.bin");
 
 /// Parses the text of a file.
@@ -15,7 +15,7 @@ pub(super) fn parse(text: &str) -> Result<Pipeline, PipelineError> {
         let (line, column) = lines::position(text, at);
         PipelineError::Syntax { line, column, reason }
     };
-    // The parser recurses into messages: their depth is bounded before it runs.
+    // The parser is recursive, so the nesting depth is checked first.
     let lines = Lines::scan(text).map_err(|at| error(at, format!("more than {} nested messages", lines::DEPTH)))?;
     let message = DynamicMessage::parse_text_format(root()?, text).map_err(|found| {
         let label = found.labels().and_then(|mut labels| labels.next());
@@ -24,7 +24,7 @@ pub(super) fn parse(text: &str) -> Result<Pipeline, PipelineError> {
     Ok(Pipeline { json: json::object(&message), lines })
 }
 
-/// The descriptor of a whole configuration.
+/// The message descriptor of a whole configuration.
 fn root() -> Result<MessageDescriptor, PipelineError> {
     static ROOT: OnceLock<Result<MessageDescriptor, String>> = OnceLock::new();
     let root = ROOT.get_or_init(|| {

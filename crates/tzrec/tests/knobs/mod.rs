@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::Path;
 
-/// The states of keys, and how the page writes them.
+/// States in the table, and their names on the page.
 const STATES: [(&str, &str); 3] = [("acts", "supported"), ("ignored", "no effect"), ("refused", "error")];
 
 const BEGIN: &str = "\
@@ -39,7 +39,7 @@ fn rows(text: &str) -> Vec<Row<'_>> {
     lines.map(row).collect()
 }
 
-/// The messages of a configuration, in the order in which they are first mentioned.
+/// All messages of the configuration, in order of first use.
 fn messages() -> Vec<MessageDescriptor> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto/tzrec.bin");
     let pool = DescriptorPool::decode(std::fs::read(path).unwrap().as_slice()).unwrap();
@@ -47,13 +47,13 @@ fn messages() -> Vec<MessageDescriptor> {
     pool.all_messages().filter(is_own).collect()
 }
 
-/// The row of a key.
+/// Finds the row of a key.
 fn find<'a, 'r>(rows: &'a [Row<'r>], message: &str, key: &str) -> Option<&'a Row<'r>> {
     let of = |name: String| rows.iter().find(|row| row.key == name);
     of(format!("{message}.{key}")).or_else(|| of(format!("{message}.*"))).or_else(|| of(format!("*.{key}")))
 }
 
-/// The page: one table per message, with one row for all keys of the same state and remark.
+/// The page: one table per message. Keys with equal state and remark share a row.
 fn page(rows: &[Row]) -> String {
     let mut page = BEGIN.to_owned();
     for message in messages() {

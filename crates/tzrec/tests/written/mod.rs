@@ -1,4 +1,4 @@
-//! Writes checkpoints as `torch.distributed.checkpoint` does.
+//! Writes checkpoints in the format of `torch.distributed.checkpoint`.
 
 use std::io::{Cursor, Write};
 use std::path::Path;
@@ -9,27 +9,27 @@ use zip::{CompressionMethod, ZipWriter};
 #[derive(Clone)]
 pub struct Tensor {
     pub name: &'static str,
-    /// Its `torch.dtype`.
+    /// Name of the `torch.dtype`.
     pub dtype: &'static str,
     pub size: Vec<usize>,
     pub shards: Vec<Shard>,
 }
 
-/// A part of a tensor as a view of a storage.
+/// A block of a tensor, stored as a view of a storage.
 #[derive(Clone)]
 pub struct Shard {
-    /// Where it begins in the tensor.
+    /// Offsets of the block in the tensor.
     pub offsets: Vec<usize>,
     pub sizes: Vec<usize>,
     pub storage: &'static str,
-    /// Elements of the storage before it.
+    /// Offset of the view in the storage, in elements.
     pub offset: i64,
     pub strides: Vec<i64>,
     pub data: Vec<u8>,
 }
 
 impl Shard {
-    /// A contiguous tensor.
+    /// A shard that contains a whole contiguous tensor.
     pub fn whole(sizes: &[usize], storage: &'static str, data: Vec<u8>) -> Self {
         let stride = |axis: usize| sizes[axis + 1..].iter().product::<usize>() as i64;
         let strides = (0..sizes.len()).map(stride).collect();
@@ -37,7 +37,7 @@ impl Shard {
     }
 }
 
-/// Writes a folder.
+/// Writes the folder of a checkpoint.
 pub fn write(folder: &Path, tensors: &[Tensor]) {
     let mut file: Vec<u8> = vec![];
     let mut places = vec![];
@@ -55,7 +55,7 @@ pub fn write(folder: &Path, tensors: &[Tensor]) {
     std::fs::write(folder.join("__0_0.distcp"), file).unwrap();
 }
 
-/// The zip of `torch.save`.
+/// The zip that `torch.save` writes.
 pub fn save(storage: &str, sizes: &[i64], strides: &[i64], offset: i64, data: &[u8]) -> Vec<u8> {
     let mut pickle = Pickle(vec![0x80, 2]);
     pickle.line_global("torch._utils", "_rebuild_tensor_v2");
@@ -81,12 +81,12 @@ pub fn save(storage: &str, sizes: &[i64], strides: &[i64], offset: i64, data: &[
     zip.finish().unwrap().into_inner()
 }
 
-/// File, start and length in bytes.
+/// Location of a shard: file, start and length in bytes.
 pub type Place<'a> = (&'a str, u64, u64);
 
 const DCP: &str = "torch.distributed.checkpoint.metadata";
 
-/// The pickle of the metadata of tensors whose shards lie in files, from a byte on.
+/// The metadata pickle of tensors and the locations of their shards.
 pub fn metadata(tensors: &[(&Tensor, Vec<Place>)]) -> Vec<u8> {
     let mut pickle = Pickle(vec![0x80, 4]);
     pickle.instance(DCP, "Metadata", |pickle| {
@@ -116,7 +116,7 @@ impl Pickle {
         self.code(text.as_bytes());
     }
 
-    /// A number of 8 bytes.
+    /// Writes an 8-byte integer.
     fn int(&mut self, number: i64) {
         self.code(b"\x8a\x08");
         self.code(&number.to_le_bytes());

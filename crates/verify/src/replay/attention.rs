@@ -80,7 +80,7 @@ pub(super) fn delta_hstu_mha(case: &CaseTracer) -> Result<Outputs, ReplayError> 
     Ok(out(ops::delta_hstu_mha(&case.scope, qkv, &rows, &keys, &attrs.attention(), |pairs| mask.trace(pairs))))
 }
 
-/// The rows of the input `name`, divided equally into `samples` samples.
+/// The rows of the input `name`, evenly divided among `samples` samples.
 pub(super) fn equal_rows(case: &CaseTracer, name: &str, samples: usize, like: &Ragged) -> Result<Ragged, ReplayError> {
     let rows = case.extent(name, 0)?;
     match rows.checked_div(samples.max(1)) {

@@ -16,12 +16,12 @@ enum CachedCall {
 type Prefill<'a> = dyn Fn(&StuInput, &Ragged, Option<&Tensor>) -> (Tensor, Vec<KvCache>) + 'a;
 type CachedForward<'a> = dyn Fn(&Tensor, &Ragged, &Tensor, &[KvCache]) -> Tensor + 'a;
 
-/// The calls of a module with a KV cache.
+/// Replays calls of a module with a KV cache.
 struct Cached<'a> {
     forward: &'a dyn Fn(&StuInput) -> Tensor,
     prefill: &'a Prefill<'a>,
     cached_forward: &'a CachedForward<'a>,
-    /// The prefix of a layer's cache tensors.
+    /// Maps a layer to the name prefix of its cache tensors.
     prefix: &'a dyn Fn(usize) -> String,
 }
 

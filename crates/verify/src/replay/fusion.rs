@@ -63,8 +63,8 @@ struct BatchNorm {
 
 type Tensors = BTreeMap<String, (DType, Vec<usize>)>;
 
-/// A list of nodes as a graph. The first extent of the first input, and of inputs like it, is symbolic if the nodes allow
-/// it.
+/// Traces a list of nodes. The first extent of the first input, and of inputs with the same rank and first extent, is symbolic if the
+/// nodes accept that.
 pub(super) fn trace(attrs: &Value, tensors: &Tensors) -> Result<Graph, ReplayError> {
     let nodes = Nodes::deserialize(attrs)?;
     let symbolic = |scope: &Scope| scope.size("batch");
@@ -150,7 +150,7 @@ impl Node {
         })
     }
 
-    /// The window of a convolution; defaults for missing attributes.
+    /// The convolution window; missing attributes have default values.
     fn window(&self) -> Result<Window, ReplayError> {
         if self.attrs.is_null() { Ok(Window::default()) } else { self.attributes() }
     }
@@ -209,7 +209,7 @@ impl Node {
     }
 }
 
-/// An axis, which may be negative.
+/// Resolves an axis; negative ones count from the end.
 fn axis(x: &Tensor, dim: i64) -> Result<usize, ReplayError> {
     let rank = i64::try_from(x.rank()).unwrap_or(i64::MAX);
     let from_front = if dim < 0 { dim.saturating_add(rank) } else { dim };

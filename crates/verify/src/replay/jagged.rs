@@ -54,7 +54,7 @@ struct Sides {
 }
 
 impl Sides {
-    /// The division of rows on both sides. A side without offsets has its greatest length in every sample.
+    /// The ragged rows of both sides. A side without offsets has its maximum length in every sample.
     fn rows(&self, case: &CaseTracer) -> Result<[Ragged; 2], ReplayError> {
         let left = case.optional("offsets_left", |name| case.offsets(name))?;
         let right = case.optional("offsets_right", |name| case.offsets(name))?;
@@ -122,7 +122,7 @@ struct TimestampPosition {
     time_bucket_increments: f64,
 }
 
-/// The rows with their positions' tensors.
+/// Rows, and the tensors that define their positions.
 struct Placed {
     x: Tensor,
     rows: Ragged,

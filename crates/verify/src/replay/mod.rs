@@ -1,12 +1,11 @@
-//! Stored cases of operators, modules and pipelines as graphs.
+//! Traces stored cases of operators, modules and pipelines as graphs.
 //!
-//! A case is a safetensors file: an operator's name and attributes in its header, tensors `in.<argument>`, `param.<name>`
-//! and `out.<name>`. The graph has no prefixes: inputs are named by their argument, parameters by their state-dict name,
-//! outputs by theirs. Lengths, offsets and counts are host inputs, bound as integer tensors. The number of samples and of
-//! rows is symbolic, widths are constants.
+//! A case is a safetensors file. Its header has the operator's name and attributes; its tensors are `in.<argument>`, `param.<name>` and
+//! `out.<name>`. Names in the graph have no prefixes: inputs are named by argument, parameters and outputs by name. Lengths, offsets and
+//! counts are host inputs, bound as integer tensors. The numbers of samples and rows are symbolic, widths are constants.
 //!
-//! A tensor that the operator does not use, such as a buffer that follows from the attributes, is not part of the graph. A
-//! scalar output of the shape program represents a stored `[1]` tensor.
+//! Tensors that the operator does not read, such as buffers that follow from the attributes, are not part of the graph. A stored `[1]`
+//! tensor may correspond to a scalar of the shape program.
 
 mod attention;
 mod cached;
@@ -27,16 +26,16 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 use tracer::CaseTracer;
 
-/// A case as a graph.
+/// A case, traced as a graph.
 #[derive(Clone, Debug)]
 pub struct Replay {
     /// The graph.
     pub graph: Graph,
-    /// True if the outputs are moved data, so that they must equal the stored ones.
+    /// True if the operator only moves data, so that outputs must equal the stored ones exactly.
     pub exact: bool,
 }
 
-/// Why a case has no graph.
+/// Why a case cannot be traced.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -46,10 +45,10 @@ pub enum ReplayError {
         /// The operator.
         op: String,
     },
-    /// An attribute is missing, unknown or of another type.
+    /// An attribute is missing, unknown or of the wrong type.
     #[error("attributes: {0}")]
     Attribute(#[from] serde_json::Error),
-    /// A value of the attributes cannot be used.
+    /// An attribute has an invalid value.
     #[error("attributes: {0}")]
     Config(#[from] ConfigError),
     /// A tensor is missing.
@@ -58,14 +57,14 @@ pub enum ReplayError {
         /// The name.
         name: String,
     },
-    /// A tensor has another shape.
+    /// A tensor has the wrong shape.
     #[error("tensor `{name}` must be {expected}, got shape {actual:?}")]
     Shape {
         /// The name.
         name: String,
         /// The expected shape.
         expected: String,
-        /// Its shape.
+        /// The actual shape.
         actual: Vec<usize>,
     },
     /// An operator rejected its operands.
@@ -75,7 +74,7 @@ pub enum ReplayError {
 
 type Outputs = Vec<(String, Tensor)>;
 
-/// The graph of a case, from the operator's name, its attributes, and the types of all tensors by their stored names.
+/// Traces a case, given the operator's name, its attributes, and the types of all tensors by their stored names.
 pub fn trace(op: &str, attrs: &Value, tensors: &BTreeMap<String, (DType, Vec<usize>)>) -> Result<Replay, ReplayError> {
     if op.starts_with("fusion_") {
         return Ok(Replay { graph: fusion::trace(attrs, tensors)?, exact: false });

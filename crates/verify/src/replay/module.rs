@@ -86,7 +86,7 @@ pub(super) fn positional_encoder(case: &CaseTracer) -> Result<Outputs, ReplayErr
     Ok(out(encoder.forward(&case.scope, &x, &positions, &timestamps, query_time.as_ref())))
 }
 
-/// Constructor arguments that are not options of the kind, and the options as `{kind: options}`.
+/// Splits constructor arguments into general ones and the options of the kind, as `{kind: options}`.
 fn kind<T: DeserializeOwned>(
     case: &CaseTracer,
     kind: &str,
@@ -101,7 +101,7 @@ fn argument(arguments: &Map<String, Value>, key: &str) -> Result<usize, ReplayEr
     Ok(usize::deserialize(arguments.get(key).unwrap_or(&Value::Null))?)
 }
 
-/// History and target rows.
+/// The ragged rows of history and targets.
 fn uih_and_targets(case: &CaseTracer) -> Result<[Ragged; 2], ReplayError> {
     Ok([case.offsets("uih_offsets")?, case.offsets("target_offsets")?])
 }

@@ -5,7 +5,7 @@ use rewire_hstu::modules::width;
 use rewire_hstu::ops::{self, NormMulDropout, UvqkWeights};
 use serde::Deserialize;
 
-/// Inputs with as many rows as the first one.
+/// Inputs that all have the same number of rows.
 fn rows<const N: usize>(case: &CaseTracer, names: [&str; N]) -> Result<[Tensor; N], ReplayError> {
     let rows = [case.scope.size("rows")];
     let mut tensors = vec![];

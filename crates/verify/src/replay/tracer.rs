@@ -13,7 +13,7 @@ pub(super) struct CaseTracer<'a> {
     op: &'a str,
     attrs: Value,
     tensors: &'a BTreeMap<String, (DType, Vec<usize>)>,
-    /// The size that represents a number of samples.
+    /// For each number of samples, the symbolic size that represents it.
     samples: RefCell<BTreeMap<usize, Dim>>,
 }
 
@@ -35,17 +35,17 @@ impl<'a> CaseTracer<'a> {
         if graph.ids().any(draws) { Err(self.unsupported_dropout()) } else { Ok(graph) }
     }
 
-    /// All attributes of a functional operator; unknown ones are ignored.
+    /// The attributes of a functional operator. Unknown ones are ignored.
     pub fn attributes<T: DeserializeOwned>(&self) -> Result<T, ReplayError> {
         Ok(T::deserialize(&self.attrs)?)
     }
 
-    /// A module's constructor arguments.
+    /// The constructor arguments of a module.
     pub fn init<T: DeserializeOwned>(&self) -> Result<T, ReplayError> {
         Ok(T::deserialize(self.part("init"))?)
     }
 
-    /// A module's other arguments except tensors.
+    /// The call arguments of a module, without tensors.
     pub fn call<T: DeserializeOwned>(&self) -> Result<T, ReplayError> {
         Ok(T::deserialize(self.part("call"))?)
     }
@@ -54,7 +54,7 @@ impl<'a> CaseTracer<'a> {
         self.attrs.get(key).unwrap_or(&Value::Null)
     }
 
-    /// The error of active dropout, whose random numbers are not stored in cases.
+    /// The error for active dropout: cases do not store its random numbers.
     pub fn unsupported_dropout(&self) -> ReplayError {
         ReplayError::Unsupported { op: format!("{} with dropout", self.op) }
     }
@@ -85,7 +85,7 @@ impl<'a> CaseTracer<'a> {
         ReplayError::Shape { name: format!("in.{name}"), expected, actual }
     }
 
-    /// An input whose first extents are `leading` and the others constants.
+    /// An input with the leading extents `leading`; its other extents are constant.
     pub fn input(&self, name: &str, leading: &[Dim]) -> Result<Tensor, ReplayError> {
         let (dtype, shape) = self.entry(name)?;
         if shape.len() < leading.len() {
@@ -96,7 +96,7 @@ impl<'a> CaseTracer<'a> {
         Ok(self.scope.input(name, dtype, &dims))
     }
 
-    /// An input `[rows]` or `[rows, 1]`, as `[rows]`.
+    /// An input `[rows]` or `[rows, 1]`, reshaped to `[rows]`.
     pub fn column(&self, name: &str, rows: &Dim) -> Result<Tensor, ReplayError> {
         let rows = std::slice::from_ref(rows);
         Ok(self.input(name, rows)?.reshape(rows))
@@ -110,7 +110,7 @@ impl<'a> CaseTracer<'a> {
         if self.has(name) { read(name).map(Some) } else { Ok(None) }
     }
 
-    /// Offsets `[B + 1]`.
+    /// Ragged rows from the offsets `[B + 1]` of an input.
     pub fn offsets(&self, name: &str) -> Result<Ragged, ReplayError> {
         let Some(samples) = self.extent(name, 0)?.checked_sub(1) else {
             return Err(self.wrong_shape(name, "of at least one entry".to_owned()));
@@ -120,14 +120,14 @@ impl<'a> CaseTracer<'a> {
         Ok(Ragged::from_offsets(&self.scope.host_input(name, &[batch + one])))
     }
 
-    /// Lengths `[B]`.
+    /// Ragged rows from the lengths `[B]` of an input.
     pub fn lengths(&self, name: &str) -> Result<Ragged, ReplayError> {
         let samples = self.extent(name, 0)?;
         let batch = self.batch(samples, || self.scope.size("samples"));
         Ok(self.scope.lengths(name, &batch))
     }
 
-    /// One number per sample, `[B]`.
+    /// An input with one number per sample, `[B]`.
     pub fn counts(&self, name: &str, rows: &Ragged) -> Result<Tensor, ReplayError> {
         self.extent(name, 0)?;
         Ok(self.scope.counts(name, &rows.batch))
@@ -142,7 +142,7 @@ impl<'a> CaseTracer<'a> {
     }
 }
 
-/// Attributes without nulls: null means that the attribute is absent.
+/// Removes attributes that are null, which means absent.
 fn without_nulls(attrs: &Value) -> Value {
     match attrs {
         Value::Object(entries) => {
@@ -159,7 +159,7 @@ pub(super) fn out(tensor: Tensor) -> Outputs {
     vec![("out".to_owned(), tensor)]
 }
 
-/// A length; `None` if negative.
+/// A length; `None` if it is negative.
 pub(super) fn length(value: i64) -> Option<usize> {
     usize::try_from(value).ok()
 }

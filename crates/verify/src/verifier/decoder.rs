@@ -1,4 +1,4 @@
-//! Language models with their logits: folders with a Hugging Face checkpoint, `prompts.jsonl` and `expected.safetensors`.
+//! Language models with expected logits: folders with a Hugging Face checkpoint, `prompts.jsonl` and `expected.safetensors`.
 
 use super::{CaseReport, Failure, Status, Verifier};
 use crate::relative_error;
@@ -14,13 +14,13 @@ use std::path::Path;
 
 const EXPECTED: &str = "expected.safetensors";
 
-/// True for a folder with a language model and its logits.
+/// True for a folder with a language model and expected logits.
 pub(crate) fn is_decoder_case(folder: &Path) -> bool {
     [EXPECTED, "prompts.jsonl", "config.json"].iter().all(|file| folder.join(file).is_file())
 }
 
 impl Verifier {
-    /// Computes the logits of all prompts of a folder.
+    /// Computes the logits of all prompts of a folder and compares them.
     pub(super) fn decoder(&self, folder: &Path) -> CaseReport {
         let mut report = self.report(folder);
         report.op = "decoder".to_owned();
@@ -49,7 +49,7 @@ impl Verifier {
         };
         let mut computed = BTreeMap::new();
         for (place, Prompt { id, tokens }) in prompts.iter().enumerate() {
-            // The decoder's input of a prompt is one of the items, in turn.
+            // An encoder-decoder continues each prompt with one of the items, in turn.
             let item = id.as_u64().map_or(place, |id| id as usize).checked_rem(items.len());
             let continuation = item.and_then(|item| items.get(item)).map(Vec::as_slice).unwrap_or_default();
             computed.insert(format!("logits.{}", plain(id)), decoder.logits(tokens, continuation)?);
@@ -89,7 +89,7 @@ impl Verifier {
     }
 }
 
-/// An id in the form used in tensor names.
+/// An id as it appears in tensor names.
 fn plain(id: &serde_json::Value) -> String {
     id.as_str().map_or_else(|| id.to_string(), str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! Exported programs with their results: folders with `model.pt2` or `model.onnx`, `meta.json` and safetensors files.
+//! Exported programs with expected results: folders with `model.pt2` or `model.onnx`, `meta.json` and safetensors files.
 
 use super::{CaseReport, Failure, Status, Verifier};
 use rewire::program::{self, ModelFile, Program, ResultValue, TypedTensor};
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 
-/// The programs of a folder, and the prefixes of their results.
+/// Program files of a folder, and the name prefixes of their saved results.
 const PROGRAMS: [(&str, &str); 3] = [("model.pt2", ""), (ONNX, ""), ("model_core.pt2", "core_")];
 
-/// The program of a folder whose operator is `onnx`.
+/// The program file of ONNX cases.
 pub(super) const ONNX: &str = "model.onnx";
 
 /// Why an exported program could not be replayed.
@@ -52,7 +52,7 @@ fn is_unsupported(error: &RankError) -> bool {
     }
 }
 
-/// True for a folder with an exported program and its results.
+/// True for a folder with an exported program and expected results.
 pub(crate) fn is_exported(folder: &Path) -> bool {
     folder.join("meta.json").is_file() && PROGRAMS[..2].iter().any(|(file, _)| folder.join(file).is_file())
 }
@@ -60,7 +60,7 @@ pub(crate) fn is_exported(folder: &Path) -> bool {
 /// Tensors by name.
 type Tensors = BTreeMap<String, TypedTensor>;
 
-/// The result of a run.
+/// The results of a run.
 #[derive(Default)]
 struct Results {
     outputs: Tensors,
@@ -68,7 +68,7 @@ struct Results {
     mutations: Tensors,
 }
 
-/// A folder.
+/// A folder with an exported program, and its `meta.json`.
 struct Exported<'a> {
     folder: &'a Path,
     meta: Value,
@@ -83,7 +83,7 @@ impl Exported<'_> {
         self.meta[key].as_array().ok_or_else(|| self.bad(&format!("no list `{key}`")))
     }
 
-    /// The names of inputs or outputs.
+    /// Names of the entries of `key`, inputs or outputs.
     fn names(&self, key: &str) -> Result<Vec<String>, ExportedError> {
         let name = |entry: &Value| entry["name"].as_str().unwrap_or_default().to_owned();
         Ok(self.list(key)?.iter().map(name).collect())
@@ -94,7 +94,7 @@ impl Exported<'_> {
         rtol.zip(atol).map(|(rtol, atol)| [rtol, atol]).ok_or_else(|| self.bad("no tolerance"))
     }
 
-    /// The tensors of a file; none without one.
+    /// The tensors of a file; empty if it does not exist.
     fn tensors(&self, name: &str) -> Result<Tensors, ExportedError> {
         let path = self.folder.join(name);
         if !path.is_file() {
@@ -104,7 +104,7 @@ impl Exported<'_> {
         Ok(tensors::deserialize(&bytes)?)
     }
 
-    /// The inputs of a run by the names of the program, in the order of the folder.
+    /// The inputs of a set by the program's names. The folder may name them by position instead.
     fn inputs(&self, program: &Program, set: usize) -> Result<Tensors, ExportedError> {
         let mut given = self.tensors(&format!("inputs_{set}.safetensors"))?;
         let names = self.names("inputs")?;
@@ -117,7 +117,7 @@ impl Exported<'_> {
         Ok(inputs)
     }
 
-    /// The largest error relative to the tolerance.
+    /// The largest error of a set, relative to the tolerance.
     fn compare(&self, set: usize, results: &Results) -> Result<f64, ExportedError> {
         let tolerance = self.tolerance()?;
         let wrong = |reason: String| ExportedError::Wrong { set, reason };
@@ -142,7 +142,7 @@ impl Exported<'_> {
     }
 }
 
-/// The largest error relative to the tolerance, or the reason why the result is wrong. NaN equals NaN.
+/// The largest error relative to the tolerance, or why the result is wrong. NaN equals NaN.
 pub(super) fn error_of(computed: &TypedTensor, expected: &TypedTensor, [rtol, atol]: [f64; 2]) -> Result<f64, String> {
     if computed.ty != expected.ty {
         return Err(format!("of type {}, expected {}", computed.ty, expected.ty));
@@ -171,7 +171,7 @@ pub(super) fn error_of(computed: &TypedTensor, expected: &TypedTensor, [rtol, at
 }
 
 impl Verifier {
-    /// Replays the programs of a folder over all of its sets.
+    /// Replays the programs of a folder with all sets of inputs.
     pub(super) fn exported(&self, folder: &Path) -> CaseReport {
         let mut report = self.report(folder);
         report.op = if folder.join(ONNX).is_file() { "onnx" } else { "pt2" }.to_owned();
@@ -188,7 +188,7 @@ impl Verifier {
         let [rtol, _] = exported.tolerance()?;
         report.tolerance = rtol;
         let mut first = Ok(());
-        // A failure of one program does not prevent the others from being saved.
+        // If a program fails, the results of the others are still saved.
         for (file, prefix) in PROGRAMS.iter().filter(|(file, _)| folder.join(file).is_file()) {
             let replayed = self.replay_program(&exported, (file, prefix), report);
             first = first.and(replayed);
@@ -246,7 +246,7 @@ impl Verifier {
     }
 }
 
-/// The results of a run by the names of the folder.
+/// Renames the results of a run to the folder's names.
 fn named(results: program::Results, names: &[String]) -> Results {
     let mut own = Results { mutations: results.mutations.into_iter().collect(), ..Results::default() };
     for (place, (name, value)) in results.outputs.into_iter().enumerate() {

@@ -30,24 +30,24 @@ const TOLERANCE: f64 = 2e-5;
 const TOLERANCE_GRADIENT: f64 = 1e-4;
 const TOLERANCE_HALF: f64 = 5e-3;
 
-/// The device for replays and the folder for results.
+/// Options of a replay: its device, and the folder for results.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
-    /// The backend of the cases.
+    /// The backend.
     pub kernel: Kernel,
-    /// Backends of some operators or modules instead.
+    /// Backends of some operators or modules, which override `kernel`.
     pub kernel_rules: Vec<KernelRule>,
-    /// A part of the name, driver or backend of the adapter to use.
+    /// Part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
-    /// f16 matmul tier of its kernels; the best available if `None`.
+    /// f16 matmul tier of the adapter's kernels; the best available if `None`.
     pub matrices: Option<MatrixTier>,
     /// Folder for computed outputs, as `<op>/<case>.safetensors`.
     pub save: Option<PathBuf>,
     /// Also compute and compare gradients.
     pub backward: bool,
-    /// Tuning of the emitter.
+    /// Tuning of the kernel emitter.
     pub tuning: Tuning,
-    /// A cache of compiled kernels for later processes.
+    /// A cache of compiled kernels that persists between processes.
     pub pipelines: Option<PipelineStore>,
 }
 
@@ -60,7 +60,7 @@ pub enum Status {
     /// An output exceeds the tolerance, or a step ran on another device than requested.
     #[serde(rename = "FAIL")]
     Fail,
-    /// The operator is unknown, or has no kernel.
+    /// The operator is unknown or has no kernel.
     #[serde(rename = "unsupported")]
     Unsupported,
     /// The file is invalid, or the run failed.
@@ -77,7 +77,7 @@ pub struct CaseReport {
     pub case: String,
     /// The requested backend.
     pub kernel: Kernel,
-    /// The tunings that its steps were forced to.
+    /// The tunings that its steps were forced to use; `None` for default ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<String>,
     /// The adapter, or `cpu`.
@@ -86,13 +86,13 @@ pub struct CaseReport {
     pub gpu_steps: usize,
     /// Steps that ran on the CPU.
     pub cpu_steps: usize,
-    /// The largest error of all outputs that could be compared.
+    /// The largest error of all compared outputs; `None` if none could be compared.
     pub max_rel_err: Option<f64>,
-    /// Its limit.
+    /// The maximum allowed error.
     pub tolerance: f64,
     /// The outcome.
     pub status: Status,
-    /// The reason, unless it is ok.
+    /// The reason, unless the status is ok.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -102,7 +102,7 @@ struct Loaded {
     case: GoldenCase,
     session: Session,
     inputs: Inputs,
-    /// True if the results only move data.
+    /// True if the operator only moves data, so that results must be equal.
     exact: bool,
 }
 
@@ -208,7 +208,7 @@ impl Verifier {
         Ok(Self { options, session })
     }
 
-    /// Replays a case, or the exported programs or language model of a folder. Failures are in the report.
+    /// Replays a case, or the exported programs or the language model of a folder. Failures are reported in the result.
     pub fn verify(&self, path: &Path) -> CaseReport {
         if is_exported(path) {
             return self.exported(path);
@@ -233,7 +233,7 @@ impl Verifier {
         report.or_failure(replayed)
     }
 
-    /// An empty report.
+    /// A report without results.
     fn report(&self, path: &Path) -> CaseReport {
         CaseReport {
             op: String::new(),
@@ -278,7 +278,7 @@ impl Verifier {
 }
 
 impl CaseReport {
-    /// The report, or the failure before it.
+    /// The report, or the report with the failure if `result` is an error.
     fn or_failure<T>(mut self, result: Result<T, Failure>) -> Self {
         if let Err(failure) = result {
             self.status = failure.status();
@@ -289,13 +289,13 @@ impl CaseReport {
 }
 
 impl Verifier {
-    /// The results of a case to compare.
+    /// The expected results that are compared.
     fn expected<'a>(&self, case: &'a GoldenCase) -> impl Iterator<Item = Expected<'a>> {
         let backward = self.options.backward;
         case.expected().filter(move |expected| backward || !expected.is_gradient)
     }
 
-    /// Compares all results with their references.
+    /// Compares all results with the expected ones.
     fn judge(&self, Loaded { case, exact, .. }: &Loaded, outputs: &Outputs, report: &mut CaseReport) {
         let mut worst: Option<f64> = None;
         for Expected { stored, computed, is_gradient } in self.expected(case) {
@@ -340,7 +340,7 @@ impl Verifier {
     }
 }
 
-/// The allowed error of a result.
+/// The allowed error of a result or a gradient.
 fn tolerance(case: &GoldenCase, is_gradient: bool) -> f64 {
     match (case.half(), is_gradient) {
         (true, _) => TOLERANCE_HALF,
@@ -349,7 +349,7 @@ fn tolerance(case: &GoldenCase, is_gradient: bool) -> f64 {
     }
 }
 
-/// The tensors that the plan reads. Gradients, which are stored in the type of inputs, are converted to the type of their
+/// The inputs of the plan. Gradients of outputs are stored in the inputs' element type and are converted to the element type of their
 /// output.
 fn inputs(case: &GoldenCase, plan: &Plan) -> Inputs {
     let tensor = |input: Named<'_>| {
@@ -360,7 +360,7 @@ fn inputs(case: &GoldenCase, plan: &Plan) -> Inputs {
     plan.inputs().filter_map(tensor).collect()
 }
 
-/// A result in the element type of its reference, and as `[1]` if that represents a scalar.
+/// Converts a result to its reference's element type; a scalar becomes `[1]`.
 fn stored(out: &HostTensor, reference: Option<HostTensor>) -> HostTensor {
     let Some(reference) = reference else { return out.clone() };
     let shape = if out.shape().is_empty() { vec![1] } else { out.shape().to_vec() };

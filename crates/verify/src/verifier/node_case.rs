@@ -11,10 +11,10 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// The limits of the official runner: relative and absolute.
+/// Relative and absolute tolerance of ONNX's official runner.
 const TOLERANCE: [f64; 2] = [1e-3, 1e-7];
 
-/// True for a folder with a backend case.
+/// True for a folder with an ONNX backend case.
 pub(crate) fn is_node_case(folder: &Path) -> bool {
     folder.join(ONNX).is_file() && folder.join("test_data_set_0").is_dir()
 }
@@ -33,7 +33,7 @@ fn values(set: &Path, kind: &str) -> Result<Vec<TypedTensor>, ExportedError> {
 }
 
 impl Verifier {
-    /// Replays the model of a case over all of its sets.
+    /// Replays the model of a case with all sets.
     pub(super) fn node_case(&self, folder: &Path) -> CaseReport {
         let mut report = self.report(folder);
         (report.op, report.tolerance) = ("onnx".to_owned(), TOLERANCE[0]);
@@ -45,7 +45,7 @@ impl Verifier {
         let model = bytes(&folder.join(ONNX))?;
         let sets = (0..).map(|set| folder.join(format!("test_data_set_{set}"))).take_while(|set| set.is_dir());
         let names = onnx::input_names(&model).map_err(ExportedError::from)?;
-        // Only tensors are supported.
+        // Only models whose values are all tensors are supported.
         if let Err(error @ ImportError::Unsupported(_)) = onnx::from_bytes(&model) {
             return Err(ExportedError::from(error).into());
         }
@@ -112,7 +112,7 @@ impl Verifier {
     }
 }
 
-/// The model with the values of inputs that its shapes depend on.
+/// Imports the model. Inputs that shapes depend on are bound to their values.
 fn specialised(bytes: &[u8], inputs: &BTreeMap<String, TypedTensor>) -> Result<ImportedModel, ExportedError> {
     let mut options = Options::default();
     let mut left: BTreeMap<&String, &TypedTensor> = inputs.iter().collect();

@@ -4,10 +4,10 @@ use rewire_runtime::cpu::Arch;
 use std::path::Path;
 
 impl Verifier {
-    /// Replays a case once for each variant of its steps on the device: cooperative matrices and multiply-adds, each with all
-    /// tunings worth measuring. Each time every step is forced to its next variant; steps without further variants run with
-    /// the default. If all steps are on the CPU, the case is replayed with all [instructions](Arch) of the processor. One
-    /// report per replay.
+    /// Replays a case once per tuning variant, and returns one report per replay. On the device, the variants of a step are all tunings
+    /// worth measuring, with cooperative matrices and with multiply-adds. In each replay every step uses its next variant; steps without
+    /// further variants use the default. If all steps run on the CPU, the case is replayed with each set of vector
+    /// [instructions](Arch) of the processor.
     pub fn verify_tunings(&self, path: &Path) -> Vec<CaseReport> {
         let mut opened = self.report(path);
         let mut loaded = match self.load(path, &mut opened) {
