@@ -9,7 +9,7 @@ use rewire_runtime::HostMemory;
 use std::collections::{BTreeMap, HashMap};
 
 impl Workload {
-    /// The same work with the gradients of all float inputs and parameters, for random gradients of the results.
+    /// The same workload with gradients of all float inputs and parameters. Gradients of the outputs are random inputs.
     pub(crate) fn with_gradients(self, noise: &mut Noise, memory: &mut HostMemory) -> Result<Self, BenchError> {
         let (op, graph) = (&self.op, self.graph()?);
         let mut inputs = self.inputs.clone();
@@ -41,7 +41,7 @@ fn is_differentiable(ty: &Type) -> bool {
     ty.layout == Layout::Device && ty.dtype.is_float() && ty.dtype.format().is_written()
 }
 
-/// The sizes of the graph for given inputs and rows of states.
+/// The values of the graph's symbolic sizes.
 fn sizes(
     graph: &Graph,
     inputs: &[(String, HostTensor)],

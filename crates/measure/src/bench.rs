@@ -16,23 +16,23 @@ use std::time::{Duration, Instant};
 pub struct BenchOptions {
     /// The backend of the kernels.
     pub kernel: Kernel,
-    /// Backends of some operators or modules instead.
+    /// Backends of some operators or modules, which override `kernel`.
     pub kernel_rules: Vec<KernelRule>,
-    /// A part of the name, driver or backend of the adapter to use.
+    /// Part of the name, driver or backend of the adapter to use.
     pub adapter: Option<String>,
-    /// f16 matmul tier of its kernels; the best available if `None`.
+    /// f16 matmul tier of the adapter's kernels; the best available if `None`.
     pub matrices: Option<MatrixTier>,
-    /// Seconds to repeat each workload for, up to [`crate::MOST_SECONDS`].
+    /// Duration of the timed runs of each workload in seconds, up to [`crate::MOST_SECONDS`].
     pub seconds: f64,
-    /// Tuning of the emitter.
+    /// Tuning of the kernel emitter.
     pub tuning: Tuning,
-    /// Measured tunings, used if `tuning` is the default; [`Bench::tune`] stores its results there.
+    /// Stored tunings, which are used if `tuning` is the default. [`Bench::tune`] stores its results there.
     pub tunings: Option<TuningStore>,
-    /// A cache of compiled kernels for later processes.
+    /// A cache of compiled kernels that persists between processes.
     pub pipelines: Option<PipelineStore>,
     /// Placement of embedding tables.
     pub tables: Tables,
-    /// Memory limit of all parameters in bytes, see [`ModelOptions::parameter_bytes`].
+    /// Memory limit of all parameters in bytes; see [`ModelOptions::parameter_bytes`].
     pub parameter_bytes: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ impl Default for BenchOptions {
     }
 }
 
-/// A device for timing workloads. Its roofline is measured when it is first needed.
+/// A device that workloads are timed on. Its roofline is measured when it is first needed.
 #[derive(Debug)]
 pub struct Bench {
     gpu: Option<Gpu>,
@@ -62,7 +62,7 @@ pub struct Bench {
     session: ModelOptions,
 }
 
-/// A run, kernel by kernel, with predictions.
+/// A profiled run, kernel by kernel, with data for predictions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profiled {
     /// The measured times.
@@ -73,9 +73,9 @@ pub struct Profiled {
     pub machine: HardwareModel,
 }
 
-/// The share of a measurement's time for warm-up, since clocks rise under load.
+/// Time for warm-up as a share of the time for timed runs. Clock rates rise under load.
 const WARM_UP: f64 = 0.25;
-/// The share of it for timing kernels one by one, after the runs that are timed as a caller sees them.
+/// Time for timing kernels one by one, after the timed runs, as a share of the same time.
 const KERNELS: f64 = 0.5;
 /// Minimum and maximum number of timed runs.
 const RUNS: (usize, usize) = (3, 100_000);
@@ -106,23 +106,23 @@ impl Bench {
         Ok(Self { gpu, ceilings: Ceilings::default(), seconds: options.seconds, session })
     }
 
-    /// The roofline. It is measured at the first call, which takes about a second, and again if a workload exceeds it.
+    /// The roofline. The first call measures it, which takes about a second; it is measured again if a workload exceeds it.
     ///
     /// # Errors
-    /// [`BenchError::Gpu`] with the device's error.
+    /// [`BenchError::Gpu`] if the device fails.
     pub fn machine(&self) -> Result<HardwareModel, BenchError> {
         self.ceilings.first(self.gpu.as_ref())
     }
 
-    /// Seconds to measure a workload for, in addition to loading it.
+    /// Total time in seconds to measure a workload, in addition to loading it.
     pub fn seconds_each(&self) -> f64 {
         self.seconds * (WARM_UP + 1.0 + KERNELS)
     }
 
-    /// True if [`Bench::tune`] can measure kernels.
+    /// Checks that [`Bench::tune`] can time kernels.
     ///
     /// # Errors
-    /// [`BenchError::Run`] if the CPU runs them, or the device has no timestamps.
+    /// [`BenchError::Run`] if kernels run on the CPU, or the device has no timestamps.
     pub fn check_tunes(&self) -> Result<(), BenchError> {
         let has_times = |gpu: &Gpu| gpu.device().features().contains(wgpu::Features::TIMESTAMP_QUERY);
         match self.gpu.as_ref().is_some_and(has_times) {
@@ -131,7 +131,7 @@ impl Bench {
         }
     }
 
-    /// The adapter, or `cpu`.
+    /// The name of the adapter, or `cpu`.
     pub fn adapter(&self) -> String {
         self.gpu.as_ref().map_or_else(|| "cpu".to_owned(), Gpu::name)
     }
@@ -150,12 +150,12 @@ impl Bench {
         if let Err(error) = self.measure(workload, &mut record) {
             record.error = Some(describe(&error));
         }
-        // The self-test before the first model may disable a tier.
+        // A self-test before the first model may have disabled a tier.
         record.matrices = self.gpu.as_ref().map(|gpu| gpu.matrices().tier.to_string());
         record
     }
 
-    /// The profile of a run, kernel by kernel, after some warm-up runs.
+    /// Profiles one run, kernel by kernel, after some warm-up runs.
     ///
     /// # Errors
     /// [`BenchError`] if the workload cannot be compiled, loaded or run.
@@ -167,7 +167,7 @@ impl Bench {
         Ok(Profiled { profile, counts, machine: self.machine()? })
     }
 
-    /// A workload, loaded on the device.
+    /// Loads a workload on the device.
     pub(crate) fn load(&self, workload: &Workload) -> Result<LoadedWorkload, BenchError> {
         LoadedWorkload::new(workload, self.session.clone())
     }
@@ -233,7 +233,7 @@ impl Bench {
     }
 }
 
-/// A workload with its inputs bound.
+/// A loaded workload with bound inputs.
 pub(crate) struct LoadedWorkload {
     pub session: Session,
     pub inputs: Inputs,
@@ -264,7 +264,7 @@ impl LoadedWorkload {
         Ok(outputs)
     }
 
-    /// Memory of a run in bytes.
+    /// Memory use of a run in bytes.
     fn bytes(&mut self) -> Result<u64, BenchError> {
         let outputs = self.run()?;
         let report = self.session.report();
@@ -286,7 +286,7 @@ impl LoadedWorkload {
     }
 }
 
-/// Moves inputs to the device, if there is one, and keeps results there. Inputs of host computations stay on the host.
+/// Binds inputs. With `on_device`, they are uploaded and outputs stay on the device, except inputs that the host reads.
 fn place(session: &Session, values: Vec<(String, HostTensor)>, on_device: bool) -> Result<Inputs, RunError> {
     let plan: &Plan = session.plan();
     let mut inputs = Inputs::new();
@@ -305,7 +305,7 @@ fn place(session: &Session, values: Vec<(String, HostTensor)>, on_device: bool) 
     Ok(inputs)
 }
 
-/// Repeats a run for some seconds.
+/// Repeats a run for some seconds, and returns the times.
 fn repeat(seconds: f64, mut run: impl FnMut() -> Result<Duration, BenchError>) -> Result<Vec<Duration>, BenchError> {
     let begun = Instant::now();
     let mut times = vec![];
@@ -315,7 +315,7 @@ fn repeat(seconds: f64, mut run: impl FnMut() -> Result<Duration, BenchError>) -
     Ok(times)
 }
 
-/// A quantile of sorted times.
+/// The quantile `share` of sorted times, in milliseconds.
 fn at(times: &[Duration], share: f64) -> Option<f64> {
     let position = ((times.len() as f64 * share).ceil() as usize).saturating_sub(1);
     times.get(position).copied().map(milliseconds)
@@ -335,7 +335,7 @@ mod tests {
     fn ceilings_that_work_exceeds_are_measured_again_or_the_record_is_marked() -> Result<(), Box<dyn Error>> {
         let options = BenchOptions { kernel: Kernel::Cpu, seconds: 0.0, ..BenchOptions::default() };
         let bench = Bench::new(&options)?;
-        // As on a machine that is also used by others.
+        // Measurements can be this low if other programs use the machine.
         let starved = HardwareModel { bandwidth: 1.0, multiply_add: 1.0, matrix: None, launch: 1.0 };
         bench.ceilings.set(starved);
         let shape = Shape { m: 64, k: 64, n: 64, ..Shape::default() };

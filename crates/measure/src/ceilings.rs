@@ -1,11 +1,11 @@
-//! The roofline of a device, measured on demand and when work exceeds it.
+//! The roofline of a device. It is measured on demand, and again when a workload exceeds it.
 
 use crate::BenchError;
 use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_runtime::{Gpu, measure_machine};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Tolerance for equal rates: later ones may be higher by this share.
+/// Relative tolerance within which two rates count as equal.
 const NOISE: f64 = 0.05;
 
 #[derive(Debug, Default)]
@@ -14,12 +14,12 @@ pub(crate) struct Ceilings(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     machine: Option<HardwareModel>,
-    /// A later measurement found nothing higher.
+    /// True once a repeated measurement found no higher rate.
     is_settled: bool,
 }
 
 impl Ceilings {
-    /// The roofline, measured unless it is already known.
+    /// The roofline; measured by the first call.
     pub fn first(&self, gpu: Option<&Gpu>) -> Result<HardwareModel, BenchError> {
         let mut state = self.state();
         match state.machine {
@@ -28,7 +28,7 @@ impl Ceilings {
         }
     }
 
-    /// The maximum of the roofline and of another measurement, which is skipped once one of them found nothing higher.
+    /// Measures again and returns the maximum of both rooflines. Once a measurement found no higher rate, nothing is measured.
     pub fn again(&self, gpu: Option<&Gpu>) -> Result<HardwareModel, BenchError> {
         let before = self.first(gpu)?;
         let mut state = self.state();

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// The change of a record from an earlier one of the same work.
+/// How a record changed from an earlier one of the same workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Category {
@@ -16,11 +16,11 @@ pub enum Category {
     Mixed,
     /// No metric got better, at least one got worse.
     Worse,
-    /// One of the two is missing or could not be measured.
+    /// One of the two records is missing or has an error.
     Error,
 }
 
-/// A compared metric; less is better.
+/// A compared metric. Lower is better for all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -35,7 +35,7 @@ pub enum Metric {
 }
 
 impl Metric {
-    /// All of them.
+    /// All metrics.
     pub const ALL: [Self; 4] = [Self::WallMs, Self::GpuMs, Self::PeakBytes, Self::LoadMs];
 
     /// The name of the record's field.
@@ -58,12 +58,12 @@ impl Metric {
     }
 }
 
-/// The relative change of a metric that is tolerated.
+/// Tolerated relative change of each metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thresholds(BTreeMap<Metric, f64>);
 
 impl Default for Thresholds {
-    /// 10 % of the time of a run, 5 % of the GPU's time and of memory, 50 % of loading.
+    /// 10 % for the time of a run, 5 % for GPU time and memory, 50 % for loading.
     fn default() -> Self {
         Self([(Metric::WallMs, 0.1), (Metric::GpuMs, 0.05), (Metric::PeakBytes, 0.05), (Metric::LoadMs, 0.5)].into())
     }
@@ -87,21 +87,21 @@ impl Thresholds {
 pub struct Comparison {
     /// Name of the operator, module or model.
     pub op: String,
-    /// Its sizes.
+    /// The sizes of the workload.
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: String,
     /// The change.
     pub category: Category,
-    /// Relative change of every common metric: -0.5 means half.
+    /// Relative change of every metric that both records have, such as -0.5 for half.
     pub changes: BTreeMap<&'static str, f64>,
     /// The error, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Compares records with earlier ones of the same work on the same adapter and, if both name it, the same computer. New work is ignored;
-/// missing work is an error.
+/// Compares records with earlier ones of the same workload on the same adapter, and on the same computer if both name it. Workloads
+/// without an earlier record are ignored; workloads that are missing now are errors.
 ///
 /// ```
 /// use rewire_measure::{Category, Record, Thresholds, compare};

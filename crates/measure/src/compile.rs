@@ -1,4 +1,4 @@
-//! Kernels compiled by a GPU driver without running them.
+//! Compiles kernels with a GPU driver, without running them.
 
 use crate::{BenchError, Program, Workload};
 use rewire::emit::{ParsedKernel, emit_with_windows, of_family};
@@ -12,27 +12,27 @@ use rewire_runtime::{CompiledKernel, KernelCompiler, RuntimeError};
 use serde::Serialize;
 use std::collections::HashMap;
 
-/// A kernel of a workload, compiled by an adapter's driver.
+/// A kernel of a workload, compiled by the driver of an adapter.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct CompiledStep {
     /// The operator, module or model.
     pub work: String,
     /// Name of the kernel.
     pub kernel: String,
-    /// Its module path.
+    /// Module path of the kernel.
     pub path: String,
-    /// Its schedule; `None` for a custom operator.
+    /// Schedule of the kernel; `None` for a custom operator.
     pub schedule: Option<&'static str>,
     /// The adapter.
     pub adapter: String,
-    /// The driver's statistics.
+    /// Statistics reported by the driver.
     #[serde(flatten)]
     pub compiled: CompiledKernel,
-    /// Bytes of workgroup memory.
+    /// Workgroup memory in bytes.
     pub workgroup_bytes: Option<u64>,
-    /// True if it uses cooperative matrices.
+    /// True if the kernel uses cooperative matrices.
     pub matrix: bool,
-    /// The compile error.
+    /// The error, if the kernel does not compile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -44,11 +44,11 @@ impl CompiledStep {
     }
 }
 
-/// A compiled shader with the figures of its module.
+/// A compiled shader, its workgroup memory in bytes, and whether it uses cooperative matrices.
 type Figures = Result<(CompiledKernel, u64, bool), String>;
 
 impl Workload {
-    /// The plan of its kernels.
+    /// The plan of the workload's kernels.
     ///
     /// # Errors
     /// [`BenchError`] if the graph cannot be rewritten or lowered, or the package is damaged.
@@ -66,8 +66,8 @@ impl Workload {
     }
 }
 
-/// Emits and compiles the kernels of a plan, for unknown sizes. With `code`, results include the programs. A kernel that does not compile
-/// has an error instead.
+/// Emits and compiles the kernels of a plan for unknown sizes. If `code` is set, results include the compiled programs. A kernel that
+/// does not compile has an error in its result.
 ///
 /// # Errors
 /// [`BenchError::Load`] if the plan is invalid.
@@ -110,7 +110,7 @@ pub fn compile(
     Ok(plan.load.iter().chain(&plan.steps).map(record).collect())
 }
 
-/// The kernel that loading a model would use.
+/// Emits the same kernel as loading a model.
 fn emitted(computation: &Computation, target: &Target, tuning: Tuning) -> Result<ParsedKernel, String> {
     let tuning = of_family(tuning, computation, target);
     let windows = BindingChunks::of_constants(computation, target);

@@ -59,15 +59,15 @@ impl From<HostMemoryError> for DraftError {
     }
 }
 
-/// Bytes of host vectors per sample in a run: lengths, offsets and values derived from them.
+/// Estimated host memory per sample of a run, in bytes: lengths, offsets and values derived from them.
 const SAMPLE_BYTES: u64 = 64;
 
-/// Reserves memory for a tensor.
+/// Reserves host memory for a tensor.
 pub(crate) fn take(memory: &mut HostMemory, dtype: DType, shape: &[usize]) -> Result<(), HostMemoryError> {
     memory.take("the data", dtype.format().host_bytes(shape).map_or(u64::MAX, |bytes| bytes as u64))
 }
 
-/// Draws the numbers of rows of samples, limited in total to the largest count of a kernel.
+/// Draws the number of rows of each sample. Their total is limited to the largest 32-bit count of a kernel.
 pub(crate) fn draw_lengths(
     noise: &mut Noise,
     memory: &mut HostMemory,
@@ -93,7 +93,7 @@ pub(crate) fn draw_lengths(
     }
 }
 
-/// Samples with their rows.
+/// Ragged rows of samples, and their lengths.
 pub(crate) struct Rows {
     pub ragged: Ragged,
     pub lengths: Vec<i64>,
@@ -111,14 +111,14 @@ impl<'a> Draft<'a> {
         Self { scope, shape, noise: Noise::new(shape.seed), inputs: vec![], memory: HostMemory::now(), state_rows: 1 }
     }
 
-    /// An input with its value.
+    /// Adds an input with its value.
     pub fn input(&mut self, name: &str, dims: &[Dim], value: HostTensor) -> Tensor {
         let tensor = self.scope.input(name, value.dtype(), dims);
         self.inputs.push((name.to_owned(), value));
         tensor
     }
 
-    /// Floats `[first, ..rest]`; `count` is the value of `first`.
+    /// Adds random floats `[first, ..rest]`; `count` is the value of `first`.
     pub fn floats(&mut self, name: &str, first: &Dim, count: usize, rest: &[usize]) -> Result<Tensor, DraftError> {
         let dims: Vec<Dim> = std::iter::once(first.clone()).chain(rest.iter().map(|&n| n.into())).collect();
         let shape = [&[count], rest].concat();
@@ -127,7 +127,7 @@ impl<'a> Draft<'a> {
         Ok(self.input(name, &dims, value))
     }
 
-    /// `count` ids `[..dims]` of a table with `table` rows. The embedding width is that of the shape.
+    /// Adds `count` random ids `[..dims]` of a table with `table` rows. Also reserves memory for their embeddings.
     pub fn ids(&mut self, name: &str, dims: &[Dim], count: usize, table: usize) -> Result<Tensor, DraftError> {
         take(&mut self.memory, DType::U32, &[count])?;
         take(&mut self.memory, self.shape.dtype, &[count, self.shape.width])?;
@@ -135,38 +135,38 @@ impl<'a> Draft<'a> {
         Ok(self.input(name, dims, value))
     }
 
-    /// Floats of samples, `[total, ..rest]`.
+    /// Adds random floats per row of samples, `[total, ..rest]`.
     pub fn rows_of(&mut self, name: &str, rows: &Rows, rest: &[usize]) -> Result<Tensor, DraftError> {
         self.floats(name, &rows.ragged.total, rows.total(), rest)
     }
 
-    /// Lengths of samples as the shape has them.
+    /// Draws lengths of samples from the shape's distribution.
     pub fn lengths(&mut self) -> Result<Vec<i64>, DraftError> {
         let Shape { batch, len_dist, max_len, .. } = *self.shape;
         draw_lengths(&mut self.noise, &mut self.memory, batch, len_dist, max_len)
     }
 
-    /// Candidates of samples with these lengths, at least `least` if there is room.
+    /// Draws the number of candidates of each sample, at least `least`, but at most the sample's length.
     pub fn targets(&mut self, lengths: &[i64], least: i64) -> Vec<i64> {
         let (low, high) = self.shape.targets.within(self.shape.max_len);
         let draw = |length: &i64| self.noise.between(low as i64, high as i64).max(least).min(*length);
         lengths.iter().map(draw).collect()
     }
 
-    /// Samples with these lengths.
+    /// Adds samples with these lengths and a new batch size.
     pub fn samples(&mut self, name: &str, lengths: Vec<i64>) -> Rows {
         let batch = self.scope.size(&format!("{name} samples"));
         self.more_samples(name, &batch, lengths)
     }
 
-    /// Samples with these lengths, with the batch size of others.
+    /// Adds samples with these lengths and an existing batch size.
     pub fn more_samples(&mut self, name: &str, batch: &Dim, lengths: Vec<i64>) -> Rows {
         let ragged = self.scope.lengths(name, batch);
         self.inputs.push((name.to_owned(), HostTensor::lengths(&lengths)));
         Rows { ragged, lengths }
     }
 
-    /// Numbers of candidates for attention; `None` if the shape has none.
+    /// Adds numbers of candidates for attention; `None` if the shape has no candidates.
     pub fn num_targets(&mut self, rows: &Rows) -> Option<Tensor> {
         if self.shape.targets == Lengths::NONE {
             return None;
@@ -176,20 +176,20 @@ impl<'a> Draft<'a> {
         Some(self.scope.host_input("num_targets", std::slice::from_ref(&rows.ragged.batch)))
     }
 
-    /// Times of the rows of samples.
+    /// Adds ascending timestamps of the rows of samples.
     pub fn timestamps(&mut self, name: &str, rows: &Rows) -> Result<Tensor, DraftError> {
         take(&mut self.memory, DType::I64, &[rows.total()])?;
         let value = self.noise.ascending(&rows.lengths, 1, 5000)?;
         Ok(self.input(name, std::slice::from_ref(&rows.ragged.total), value))
     }
 
-    /// A weight `[..shape]`.
+    /// A weight of this shape.
     pub fn weight(&self, name: &str, shape: &[usize]) -> Tensor {
         let dims: Vec<Dim> = shape.iter().map(|&n| n.into()).collect();
         self.scope.weight(name, &dims)
     }
 
-    /// The embedding table `[table, width]` of the shape.
+    /// The embedding table, `[table, width]`.
     pub fn table(&self) -> Tensor {
         let size = [self.shape.table, self.shape.width];
         match self.shape.tables {
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A result in the type of the shape.
+    /// Casts a float result to the element type of the shape.
     pub fn stored(&self, tensor: &Tensor) -> Tensor {
         if tensor.dtype() != DType::F32 {
             return tensor.clone();

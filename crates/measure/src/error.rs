@@ -9,7 +9,7 @@ use rewire_runtime::{GpuError, HostMemoryError, RunError, RuntimeError};
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why something cannot be benchmarked.
+/// Why a workload cannot be benchmarked.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BenchError {
@@ -21,13 +21,13 @@ pub enum BenchError {
         /// The existing names.
         known: String,
     },
-    /// The work has no lookups to split off.
+    /// The workload has no lookups to split off.
     #[error("{name} cannot be split into two parts: its inputs look up no rows of tables")]
     NoLookups {
         /// The operator, module or model.
         name: String,
     },
-    /// A package holds a plan, but a graph is needed.
+    /// A graph is needed, but the package only holds a plan.
     #[error("{name} is a package without a configuration and has no graph: gradients and parts need the traced model")]
     NoGraph {
         /// The package.
@@ -36,7 +36,7 @@ pub enum BenchError {
     /// A package is damaged.
     #[error(transparent)]
     Package(Box<PackageError>),
-    /// The standard shape does not exist.
+    /// There is no standard shape of that name.
     #[error("there is no shape `{name}`: expected {known}")]
     UnknownShape {
         /// The name.
@@ -49,12 +49,12 @@ pub enum BenchError {
         "`{text}` is not a sweep: expected AXIS=LO:HI with numbers from 1, such as max-len=128:4096, and an axis of {known}"
     )]
     Sweep {
-        /// The given text.
+        /// The invalid text.
         text: String,
         /// The existing axes.
         known: String,
     },
-    /// The suite does not exist.
+    /// There is no suite of that name.
     #[error("there is no suite `{name}`: expected {known}")]
     UnknownSuite {
         /// The name.
@@ -62,7 +62,7 @@ pub enum BenchError {
         /// The existing names.
         known: String,
     },
-    /// A file of figures cannot be read or written.
+    /// A file of measurements cannot be read or written.
     #[error("{}: {reason}", path.display())]
     File {
         /// The file.
@@ -83,19 +83,19 @@ pub enum BenchError {
     Size {
         /// The operator, module or model.
         op: String,
-        /// The size.
+        /// The name of the size.
         name: &'static str,
         /// The allowed values.
         expected: String,
         /// The actual value.
         actual: String,
     },
-    /// The data exceed the available memory.
+    /// The data exceeds the available memory.
     #[error("cannot bench {op}")]
     Memory {
         /// The operator, module or model.
         op: String,
-        /// The required memory.
+        /// The error with the required memory.
         source: HostMemoryError,
     },
     /// The duration is invalid.
@@ -110,7 +110,7 @@ pub enum BenchError {
     /// The graph cannot be rewritten or lowered.
     #[error(transparent)]
     Compile(Box<RewriteError>),
-    /// The requested device is not available, or it failed.
+    /// The requested device is not available, or the device failed.
     #[error(transparent)]
     Gpu(#[from] GpuError),
     /// The device cannot run the plan.

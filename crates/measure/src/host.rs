@@ -1,9 +1,9 @@
-//! The computer that figures were measured on.
+//! The computer that measurements run on.
 
 use std::thread::available_parallelism;
 
-/// The processor and its threads. Records contain it, so that CPU figures are only compared on the same computer.
-/// `None` if the processor does not report its name.
+/// Name of the processor and number of its threads; `None` if the processor does not report its name. Records contain it, so that CPU
+/// times are only compared on the same computer.
 pub(crate) fn name() -> Option<String> {
     let threads = available_parallelism().map_or(1, usize::from);
     Some(format!("{}, {threads} threads", processor()?.trim()))

@@ -1,4 +1,4 @@
-//! Random tables of imported models.
+//! Random inputs of imported models.
 
 use crate::draft::{DraftError, draw_lengths, take};
 use crate::{Noise, Shape};
@@ -6,13 +6,13 @@ use rewire::predict::{Feature, FeatureValues, Imported};
 use rewire_graph::{DType, HostTensor};
 use rewire_runtime::HostMemory;
 
-/// Steps of the sequences of a batch.
+/// Number of history and candidate steps of every sample.
 struct Steps {
     history: Vec<i64>,
     candidates: Vec<i64>,
 }
 
-/// Input values of a model: one id or number per row and step.
+/// Random inputs of a model, with one id or number per row or step.
 pub(crate) fn rows(
     imported: &Imported,
     shape: &Shape,
@@ -48,7 +48,7 @@ pub(crate) fn rows(
     Ok(inputs)
 }
 
-/// The values of a feature for this many rows or steps.
+/// Random values of a feature for `count` rows or steps.
 fn values(feature: &Feature, count: usize, noise: &mut Noise) -> Result<Vec<(String, HostTensor)>, DraftError> {
     Ok(match feature.values {
         FeatureValues::Floats { .. } => {

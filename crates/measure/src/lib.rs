@@ -1,4 +1,4 @@
-//! Times operators, modules and models on a GPU or the CPU, against a roofline that is measured in the same run.
+//! Times operators, modules and models on a GPU or the CPU, and compares them with a roofline that is measured in the same run.
 //!
 //! ```no_run
 //! use rewire_measure::{Bench, BenchOptions, Shape, Workload};

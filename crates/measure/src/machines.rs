@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file of the rooflines measured on this computer, by adapter and driver.
+/// A file with the rooflines measured on this computer, by adapter and driver.
 ///
 /// ```
 /// use rewire_measure::Machines;
@@ -25,12 +25,12 @@ pub struct Machines {
 }
 
 impl Machines {
-    /// The file in the user's cache directory, if the system has one.
+    /// The file in the user's cache directory; `None` if the system has no such directory.
     pub fn usual_path() -> Option<PathBuf> {
         Some(cache_folder()?.join("machines.json"))
     }
 
-    /// Reads a file; a missing file is empty.
+    /// Reads a file. A missing file is treated as empty.
     ///
     /// # Errors
     /// [`BenchError::File`] if it cannot be read or is invalid.
@@ -46,7 +46,7 @@ impl Machines {
         known.find(|(name, _)| name.to_lowercase().contains(&part))
     }
 
-    /// Stores the measurements of an adapter, keeps those that other programs stored meanwhile, and writes the file.
+    /// Stores the roofline of an adapter and writes the file. Rooflines that other programs have stored meanwhile are kept.
     ///
     /// # Errors
     /// [`BenchError::File`] if it cannot be written, or is no longer valid.

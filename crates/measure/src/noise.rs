@@ -4,16 +4,16 @@ use rewire_graph::{DType, HostTensor, TensorSizeError};
 #[derive(Clone, Debug)]
 pub struct Noise(u64);
 
-/// Elements after which floats repeat: a prime, so that no two rows of a tensor are alike.
+/// Period of random floats in elements. It is prime, so that no two rows of a tensor are equal.
 const PERIOD: usize = 65_521;
 
 impl Noise {
-    /// A generator with a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    /// The next 64 bits (splitmix64).
+    /// The next 64 random bits (splitmix64).
     fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -46,7 +46,7 @@ impl Noise {
         HostTensor::from_bytes(dtype, shape.to_vec(), bytes)
     }
 
-    /// Rows with a scale, which repeat like elements of other types.
+    /// Rows with a scale. They repeat with the same period as other floats.
     fn rows(&mut self, dtype: DType, shape: &[usize], count: usize) -> Result<HostTensor, TensorSizeError> {
         let width = shape.last().copied().unwrap_or(1).max(1);
         let own = [(PERIOD / width).clamp(1, (count / width).max(1)), width];
@@ -66,7 +66,7 @@ impl Noise {
         HostTensor::u32(vec![count], &values)
     }
 
-    /// Numbers that increase by `least` to `most` from row to row of every sample.
+    /// Numbers that increase by a random step in `least..=most` from row to row of every sample.
     ///
     /// # Errors
     /// As [`Noise::floats`].

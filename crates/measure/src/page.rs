@@ -4,26 +4,26 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt::Write;
 
-/// Figures of other libraries.
+/// Published measurements of other libraries.
 #[derive(Debug, Deserialize)]
 struct References {
-    /// The libraries and devices.
+    /// Description of the libraries and devices.
     about: String,
     figures: Vec<Reference>,
 }
 
-/// A figure of another library for the same work.
+/// A measurement of another library for the same workload.
 #[derive(Debug, Deserialize)]
 struct Reference {
     /// The library.
     by: String,
-    /// A part of the adapter's name.
+    /// Part of the adapter's name.
     adapter: String,
-    /// For a CPU figure, a part of the name of the GPU in the same computer: the figure does not apply to other computers.
+    /// For a CPU time, part of the name of a GPU in the same computer. It does not apply to records from other computers.
     beside: Option<String>,
     op: String,
     dtype: String,
-    /// Sizes that must match.
+    /// Sizes that must be equal.
     shape: Map<String, Value>,
     #[serde(flatten)]
     figure: Figure,
@@ -32,9 +32,9 @@ struct Reference {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Figure {
-    /// Of the kernels, or of a run on the CPU.
+    /// Time of the kernels, or of a run on the CPU, in milliseconds.
     Ms(f64),
-    /// Of a run as seen by its caller.
+    /// Time of a run as seen by its caller, in milliseconds.
     WallMs(f64),
     Tflops(f64),
     Gbps(f64),
@@ -43,7 +43,7 @@ enum Figure {
 const REFERENCES: &str = include_str!("../references.json");
 
 impl Reference {
-    /// True for the same work on the same device. `records` determine the GPUs of the computer.
+    /// True if the record is of the same workload on the same device. `records` show which GPUs the computer has.
     fn fits(&self, record: &Record, records: &[Record]) -> bool {
         let sizes = |(name, value): (&String, &Value)| record.shape.get(name) == Some(value);
         let is_there = |gpu: &String| {
@@ -56,7 +56,7 @@ impl Reference {
             && self.shape.iter().all(sizes)
     }
 
-    /// The record's speed relative to this figure.
+    /// Speed of the record relative to this measurement.
     fn ratio(&self, record: &Record) -> Option<f64> {
         Some(match self.figure {
             Figure::Ms(ms) => ms / record.time_ms()?,
@@ -72,11 +72,11 @@ fn references() -> Result<References, BenchError> {
         .map_err(|error| BenchError::File { path: "references.json".into(), reason: error.to_string() })
 }
 
-/// A Markdown page with one table per adapter: shape, roofline floor, figure, share of the roofline, and speed relative to
+/// A Markdown page with one table per adapter: shape, roofline floor, measured time, share of the roofline, and speed relative to
 /// other libraries on the same device. `picture` is an image file next to the page.
 ///
 /// # Errors
-/// [`BenchError::File`] if the figures of other libraries are invalid.
+/// [`BenchError::File`] if the measurements of other libraries are invalid.
 pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchError> {
     let References { about, figures } = references()?;
     let mut page = format!(
@@ -102,7 +102,7 @@ pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchEr
     Ok(page)
 }
 
-/// The records of every device, in the order of their first ones.
+/// Groups records by device. Devices are in the order of their first records.
 pub(crate) fn by_device(records: &[Record]) -> Vec<(String, Vec<&Record>)> {
     let mut devices: Vec<(String, Vec<&Record>)> = vec![];
     for record in records {
@@ -117,7 +117,7 @@ pub(crate) fn by_device(records: &[Record]) -> Vec<(String, Vec<&Record>)> {
 
 fn write_device(page: &mut String, device: &str, records: &[&Record], faster: impl Fn(&Record) -> String) {
     let gbps = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or_default();
-    // A record has the rate of the units that its kernels use.
+    // `ceiling_tflops` is the rate of the units that the record's kernels use.
     let rates = || records.iter().filter_map(|record| record.ceiling_tflops);
     let most = rates().fold(0.0, f64::max);
     let least = rates().fold(most, f64::min);
@@ -140,7 +140,7 @@ fn write_device(page: &mut String, device: &str, records: &[&Record], faster: im
     }
 }
 
-/// The records of an operator, with a column for each size that differs among them.
+/// Writes the records of an operator, with a column for each size that differs among them.
 fn write_op(page: &mut String, op: &str, records: &[&Record], faster: impl Fn(&Record) -> String) {
     let sizes: Vec<Map<String, Value>> = records.iter().map(|record| record.sizes()).collect();
     let mut equal = sizes.first().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! A model in two parts: its lookups, and the computation on their rows.
+//! Splits a model into its lookups and the remaining computation.
 
 use crate::{BenchError, Program, Workload};
 use rewire_graph::op::Input;
@@ -7,8 +7,8 @@ use rewire_graph_rewrite::split::{Parts, lookups, split};
 use rewire_runtime::{Inputs, Kernel, Model, ModelOptions};
 
 impl Workload {
-    /// Splits the workload into `lookup` and `dense`, and adds `whole`, the original: lookups of rows that inputs name, the
-    /// computation on these rows, and both in as few kernels as they need together.
+    /// Splits the workload, and returns `lookup`, `dense` and `whole`: table lookups by ids that are inputs, the computation on the looked-up
+    /// rows, and the original workload, which may fuse kernels of both.
     ///
     /// ```no_run
     /// # fn example(bench: &rewire_measure::Bench, model: &rewire_measure::Workload) -> Result<(), rewire_measure::BenchError> {
@@ -20,7 +20,7 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// [`BenchError::NoLookups`] if there are none, and the errors of rewriting and running the lookups, whose rows are
+    /// [`BenchError::NoLookups`] if there are no such lookups, and errors of rewriting and running the lookups, whose results are
     /// inputs of `dense`.
     pub fn parts(&self) -> Result<[Self; 3], BenchError> {
         let failed = |error: GraphError| BenchError::Trace { op: self.op.clone(), source: Box::new(error.into()) };
@@ -37,7 +37,7 @@ impl Workload {
         Ok([lookup, self.part("dense", &second, &rows)?, Self { op: "whole".to_owned(), ..self.clone() }])
     }
 
-    /// A graph with the same inputs and others.
+    /// A workload with another graph. `others` are additional inputs; inputs and parameters that the graph does not read are removed.
     fn part(&self, op: &str, graph: &Graph, others: &[(String, HostTensor)]) -> Result<Self, BenchError> {
         let mut part = Self { op: op.to_owned(), program: Program::Graph(graph.clone()), ..self.clone() };
         part.inputs.extend_from_slice(others);
@@ -48,7 +48,7 @@ impl Workload {
     }
 }
 
-/// Marks lookups of the rows that inputs name.
+/// True for a lookup by ids that are an input.
 fn by_inputs(graph: &Graph, id: NodeId) -> bool {
     lookups(graph, id) && graph.inputs(id).get(1).is_some_and(|index| graph.op::<Input>(index.node).is_some())
 }

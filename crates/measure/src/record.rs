@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Record {
     /// Name of the operator, module or model.
     pub op: String,
-    /// Its sizes.
+    /// The sizes of the workload.
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: String,
@@ -16,53 +16,53 @@ pub struct Record {
     pub kernel: String,
     /// The adapter, or `cpu`.
     pub adapter: String,
-    /// The processor of the computer and its threads; `None` if unknown.
+    /// Name of the processor and number of its threads; `None` if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The tier of matrix hardware that kernels run on; `None` on the CPU.
+    /// The matmul tier of the kernels; `None` on the CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matrices: Option<String>,
-    /// A run as seen by its caller: inputs are on the device, results stay there, and the caller waits for them.
+    /// Time of a run as seen by its caller, who waits for it. Inputs are on the device and results stay there.
     pub wall_ms: Option<f64>,
-    /// Time of the kernels by the adapter's clock; `None` on the CPU and if the adapter has no timestamps.
+    /// Time of the kernels by GPU timestamps; `None` on the CPU and on adapters without timestamps.
     pub gpu_ms: Option<f64>,
     /// The shortest run.
     pub min_ms: Option<f64>,
     /// 95th percentile of the runs.
     pub p95_ms: Option<f64>,
-    /// 10^12 operations per second: operations of matmuls, or all operations if there are no matmuls. By `gpu_ms`, or
-    /// `wall_ms` without it.
+    /// 10^12 operations per second. Counts the operations of matmuls, or all operations if there are no matmuls, in the time `gpu_ms`, or
+    /// `wall_ms` if there is none.
     pub tflops: Option<f64>,
-    /// 10^9 bytes per second that have to move. By `gpu_ms`, or `wall_ms` without it.
+    /// 10^9 bytes per second that must be moved, in the time `gpu_ms`, or `wall_ms` if there is none.
     pub gbps: Option<f64>,
-    /// The f32 multiply-add rate, or the rate of matrix units if the type allows them, measured in the same run.
+    /// Measured rate of f32 multiply-adds, or of matrix units if the element type allows them.
     pub ceiling_tflops: Option<f64>,
-    /// The bandwidth of a copy, measured in the same run.
+    /// Measured bandwidth of a copy.
     pub ceiling_gbps: Option<f64>,
-    /// True if the work was faster than this roofline, which was measured again: its tensors fit into caches, or other programs used
-    /// the device meanwhile. Its share then has no meaning.
+    /// True if the workload was faster than this roofline even after measuring it again, because its tensors fit into caches, or because
+    /// other programs used the device meanwhile. The share of the roofline is then meaningless.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ceilings_exceeded: bool,
-    /// Bytes of memory for parameters, inputs, results and intermediates.
+    /// Memory for parameters, inputs, results and intermediates in bytes.
     pub peak_bytes: Option<u64>,
-    /// Time in kernels, on the adapter or on the CPU.
+    /// Total time in kernels, on the adapter or on the CPU.
     pub kernel_ms: Option<f64>,
     /// The roofline floor.
     pub predicted_ms: Option<f64>,
-    /// Operations that `tflops` counts.
+    /// Number of operations behind `tflops`.
     pub operations: Option<u64>,
-    /// Bytes that `gbps` counts.
+    /// Number of bytes behind `gbps`.
     pub bytes: Option<u64>,
-    /// Dispatches of a run.
+    /// Number of dispatches per run.
     pub kernels: Option<usize>,
-    /// Number of kernels with measured tunings.
+    /// Number of kernels with a stored tuning.
     #[serde(default)]
     pub tuned: usize,
-    /// Rewriting, lowering, compiling shaders and uploading parameters.
+    /// Time of rewriting, lowering, compiling shaders and uploading parameters.
     pub load_ms: Option<f64>,
     /// Number of runs behind the median `wall_ms`.
     pub runs: usize,
-    /// The reason for missing times.
+    /// Why there are no times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -77,7 +77,7 @@ pub enum Bound {
 }
 
 impl Record {
-    /// The device of the figures: the adapter, and the tier of its matrix hardware if it has any.
+    /// The device of the record: the adapter, and its matmul tier if it has one.
     pub fn device(&self) -> String {
         match self.matrices.as_deref() {
             None | Some("none") => self.adapter.clone(),
@@ -85,25 +85,25 @@ impl Record {
         }
     }
 
-    /// The time for rates: of the kernels on a GPU, of a run on the CPU.
+    /// The time that rates refer to: of the kernels on a GPU, of a run on the CPU.
     pub fn time_ms(&self) -> Option<f64> {
         self.gpu_ms.or(self.wall_ms)
     }
 
-    /// The roofline floor and its bottleneck: bytes divided by bandwidth or operations divided by the arithmetic rate,
-    /// whichever is longer.
+    /// The roofline floor and its bottleneck: bytes divided by bandwidth, or operations divided by the arithmetic rate, whichever
+    /// takes longer.
     pub fn floor(&self) -> Option<(f64, Bound)> {
         let moving = self.bytes? as f64 / self.ceiling_gbps? / 1e6;
         let computing = self.operations? as f64 / self.ceiling_tflops? / 1e9;
         Some(if moving < computing { (computing, Bound::Arithmetic) } else { (moving, Bound::Bandwidth) })
     }
 
-    /// The floor divided by the time.
+    /// The share of the roofline: floor divided by time.
     pub fn share(&self) -> Option<f64> {
         Some(self.floor()?.0 / self.time_ms().filter(|time| *time > 0.0)?)
     }
 
-    /// The share in percent; empty if unknown.
+    /// The share of the roofline in percent; empty if unknown.
     pub fn share_in_words(&self) -> String {
         match self.share() {
             Some(_) if self.ceilings_exceeded => "over 100 %".to_owned(),
@@ -111,12 +111,12 @@ impl Record {
         }
     }
 
-    /// True where the time is below the floor.
+    /// True if the time is below the floor.
     pub(crate) fn exceeds_ceilings(&self) -> bool {
         self.share().is_some_and(|share| share > 1.0)
     }
 
-    /// Sets the roofline, and the floor of kernels with these bytes and operations.
+    /// Sets the roofline, and the predicted time of kernels with these bytes and operations.
     pub(crate) fn set_ceilings(&mut self, machine: &HardwareModel, counts: &[Count]) {
         let total: Count = counts.iter().copied().sum();
         self.ceiling_gbps = Some(machine.bandwidth / 1e9);
@@ -124,7 +124,7 @@ impl Record {
         self.predicted_ms = Some(counts.iter().map(|count| machine.seconds(count)).sum::<f64>() * 1e3);
     }
 
-    /// The sizes of the work, without default ones.
+    /// The sizes of the workload except default ones.
     pub(crate) fn sizes(&self) -> Map<String, Value> {
         let is_shown = |(name, value): &(&String, &Value)| {
             *name != "seed" && *name != "dtype" && value.as_u64() != Some(0) && value.as_bool() != Some(false)
@@ -132,7 +132,7 @@ impl Record {
         self.shape.iter().filter(is_shown).map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// A readable title of the work, without default sizes.
+    /// A readable title of the workload, without default sizes.
     pub fn title(&self) -> String {
         format!("{} ({})", self.op, in_words(&self.sizes()))
     }
@@ -147,7 +147,7 @@ impl fmt::Display for Bound {
     }
 }
 
-/// Sizes as text.
+/// Sizes as readable text.
 ///
 /// ```
 /// let shape = serde_json::json!({ "max_len": 64, "len_dist": "full" });
@@ -158,12 +158,12 @@ pub fn in_words(shape: &Map<String, Value>) -> String {
     sizes.collect::<Vec<_>>().join(", ")
 }
 
-/// A size as text.
+/// A size as readable text.
 pub(crate) fn in_word(size: &Value) -> String {
     size.as_str().map_or_else(|| size.to_string(), str::to_owned)
 }
 
-/// A figure with its significant digits.
+/// A number with three significant digits.
 ///
 /// ```
 /// assert_eq!([0.02347, 1.2345, 123.4].map(rewire_measure::rounded), ["0.0235", "1.23", "123"]);

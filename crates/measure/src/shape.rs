@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use std::fmt;
 use std::str::FromStr;
 
-/// The sizes of a benchmark. Every operator uses some of them.
+/// The sizes of a benchmark. Each operator uses some of them.
 ///
 /// ```
 /// use rewire_measure::Shape;
@@ -22,23 +22,23 @@ pub struct Shape {
     pub batch: usize,
     /// Number of heads.
     pub heads: usize,
-    /// Width of a head's queries and keys.
+    /// Width of queries and keys per head.
     pub attn_dim: usize,
-    /// Width of a head's values.
+    /// Width of values per head.
     pub hidden_dim: usize,
     /// Width of the rows of layers.
     pub embedding_dim: usize,
     /// Number of layers.
     pub layers: usize,
-    /// The largest number of rows of a sample.
+    /// Maximum number of rows of a sample.
     pub max_len: usize,
-    /// Rows of a sample.
+    /// Number of rows of a sample.
     pub len_dist: Lengths,
-    /// Candidates among the rows of a sample.
+    /// Number of candidates among the rows of a sample.
     pub targets: Lengths,
-    /// Attention window; 0 for no limit.
+    /// Maximum attention distance; 0 for no limit.
     pub window: usize,
-    /// Contextual rows of a sample.
+    /// Number of contextual rows of a sample.
     pub context: usize,
     /// Rows of a matmul (M).
     pub m: usize,
@@ -50,24 +50,24 @@ pub struct Shape {
     pub rows: usize,
     /// Columns of norms, pointwise operators, jagged operators and lookups.
     pub width: usize,
-    /// Rows of the table of lookups.
+    /// Rows of the lookup table.
     pub table: usize,
-    /// Dropout is active.
+    /// Whether dropout is active.
     pub train: bool,
-    /// The norm's gate and input are concatenated before its result.
+    /// Whether the norm concatenates gate and input with its result.
     pub concat: bool,
-    /// The matmul has an epilogue of an activation and a residual.
+    /// Whether the matmul has an epilogue with an activation and a residual.
     pub epilogue: bool,
-    /// Gradients of all float inputs and parameters, for random gradients of the results.
+    /// Whether to compute gradients of all float inputs and parameters, given random gradients of the results.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub backward: bool,
     /// Type of inputs, weights and results.
     #[serde(serialize_with = "as_text")]
     pub dtype: DType,
-    /// Type of embedding tables; by default that of all other tensors.
+    /// Type of embedding tables; `None` for the same type as all other tensors.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
     pub tables: Option<DType>,
-    /// Storage type of weights, including matrices as rows of integers; by default that of inputs.
+    /// Storage type of weights, which may be rows of integers with a scale; `None` for the type of inputs.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
     pub weights: Option<DType>,
     /// Seed of lengths, targets and data.
@@ -86,7 +86,7 @@ pub struct Shape {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lengths {
-    /// The maximum.
+    /// Always the maximum.
     Full,
     /// Uniform between two numbers, both included.
     Uniform(usize, usize),
@@ -95,10 +95,10 @@ pub enum Lengths {
 }
 
 impl Lengths {
-    /// None.
+    /// No rows.
     pub const NONE: Self = Self::Uniform(0, 0);
 
-    /// The largest number in the distribution; 1 if it only depends on the maximum.
+    /// The largest number of the distribution; 1 if it depends on the maximum.
     fn most(self) -> usize {
         match self {
             Self::Full | Self::Share(..) => 1,
@@ -106,7 +106,7 @@ impl Lengths {
         }
     }
 
-    /// The smallest and largest number for a maximum of `most`.
+    /// The smallest and the largest number if the maximum is `most`.
     pub fn within(self, most: usize) -> (usize, usize) {
         let share = |percent: usize| (most as u128 * percent as u128 / 100) as usize;
         match self {
@@ -117,7 +117,7 @@ impl Lengths {
     }
 }
 
-/// The largest size: kernels use 32-bit counters.
+/// The largest allowed size: kernels use 32-bit counters.
 const MOST: usize = MAX_EXTENT as usize;
 
 impl fmt::Display for Lengths {
@@ -208,11 +208,11 @@ impl Default for Shape {
 }
 
 impl Shape {
-    /// The names of standard shapes.
+    /// Names of the standard shapes.
     pub const NAMES: [&str; 7] = ["default", "on-device", "on-device-8", "match", "server", "published", "training"];
 
-    /// A standard shape: ranking on a device for one or eight users, matching, ranking on a server, the profile that was
-    /// published for an H100 (2048 candidates in all), and a batch as in training.
+    /// A standard shape: ranking on a device for one or eight users, matching, ranking on a server, the published H100 profile (2048
+    /// candidates in total), and a training batch.
     ///
     /// # Errors
     /// [`BenchError::UnknownShape`] lists the names.
@@ -246,7 +246,7 @@ impl Shape {
         })
     }
 
-    /// Checks the named sizes.
+    /// Checks the sizes with these names.
     pub(crate) fn check(&self, names: &[&str]) -> Result<(), DraftError> {
         let positive = [
             ("batch", self.batch),
@@ -280,7 +280,7 @@ impl Shape {
         }
     }
 
-    /// The named sizes.
+    /// The sizes with these names.
     pub(crate) fn only(&self, names: &[&str]) -> Map<String, Value> {
         let Ok(Value::Object(all)) = serde_json::to_value(self) else { return Map::new() };
         all.into_iter().filter(|(name, _)| name == "backward" || names.contains(&name.as_str())).collect()

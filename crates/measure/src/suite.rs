@@ -1,11 +1,11 @@
 use crate::{BenchError, Lengths, Shape};
 use rewire_graph::DType;
 
-/// Names of sets of workloads.
+/// Names of the suites of workloads.
 pub const SUITES: [&str; 2] = ["standard", "cpu"];
 
-/// The workloads of a set: `standard` has every operator at sizes for a server GPU, and layers, stack and transducer at the
-/// standard shapes; `cpu` has sizes for a processor with few cores.
+/// The workloads of a suite. `standard` has every operator at sizes for a server GPU, and layers, stack and transducer at the
+/// standard shapes. `cpu` has sizes for a processor with few cores.
 ///
 /// # Errors
 /// [`BenchError::UnknownSuite`] lists the names.
@@ -53,7 +53,7 @@ fn standard() -> Vec<(&'static str, Shape)> {
         ]);
         set.extend(["jagged-concat", "jagged-split", "positions"].map(|op| (op, Shape { width: 512, ..rows.clone() })));
     }
-    // The fixed cost of a run with one kernel.
+    // Measures the fixed cost of a run with one kernel.
     set.push(("pointwise", Shape { rows: 1, width: 4, ..Shape::default() }));
     for name in ["on-device", "on-device-8", "match", "server", "published", "training"] {
         for dtype in [DType::F16, DType::F32] {

@@ -3,8 +3,8 @@ use rewire_runtime::{Lane, Span};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// A run as a Chrome trace, for `chrome://tracing`, Perfetto and similar tools: one track for the host, one for CPU kernels and
-/// one for GPU kernels. Kernels are nested in the regions of their modules, with bytes, operations and predicted time as
+/// A run as a Chrome trace, for `chrome://tracing`, Perfetto and similar tools. It has one track for the host, one for CPU kernels and
+/// one for GPU kernels. Kernels are nested in regions of their modules, and have bytes, operations and predicted time as
 /// arguments.
 ///
 /// ```
@@ -32,7 +32,7 @@ pub fn chrome_trace(name: &str, run: &Profiled) -> Value {
         events.push(json!({ "ph": "M", "pid": 1, "tid": track(lane), "name": "thread_name", "args": args }));
     }
     let steps: Vec<&Span> = profile.spans.iter().filter(|span| span.step.is_some()).collect();
-    // Nested events follow their parent.
+    // Nested events must follow their parent.
     events.extend(profile.spans.iter().filter(|span| span.step.is_none()).map(|span| event(span, run)));
     for lane in [Lane::Cpu, Lane::Gpu] {
         let steps: Vec<&Span> = steps.iter().copied().filter(|span| span.lane == lane).collect();

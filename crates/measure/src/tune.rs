@@ -4,39 +4,39 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::time::Duration;
 
-/// The result of tuning a kernel of a workload. Times are in milliseconds, medians by the adapter's clock.
+/// The result of tuning a kernel of a workload. Times are medians in milliseconds by GPU timestamps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TunedKernel {
     /// Name of the operator, module or model.
     pub op: String,
-    /// Its sizes.
+    /// The sizes of the workload.
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: String,
     /// The adapter.
     pub adapter: String,
-    /// Position of the kernel in the plan.
+    /// Index of the kernel's step in the plan.
     pub step: usize,
     /// Name of the kernel.
     pub name: String,
-    /// Its module path.
+    /// Module path of the kernel.
     pub path: String,
-    /// The sizes that the tuning is for, as powers of two: all up to them, and above half of them.
+    /// Upper bounds of the sizes that the tuning applies to, as powers of two. Lower bounds are half of these, exclusive.
     pub sizes: String,
-    /// Tunings that were tried.
+    /// Number of tunings that were measured.
     pub candidates: usize,
-    /// The tuning before.
+    /// The previous tuning.
     pub before: String,
-    /// The tuning for later sessions.
+    /// The fastest tuning, which later sessions use.
     pub after: String,
-    /// Time with the tuning before.
+    /// Time with the previous tuning.
     pub before_ms: f64,
-    /// Time with the tuning after.
+    /// Time with the fastest tuning.
     pub after_ms: f64,
 }
 
 impl Bench {
-    /// Measures tunings of every kernel of a workload, for about as long as workloads are repeated, and stores the fastest
+    /// Measures tunings of every kernel of a workload, for about as long as a benchmark of the workload, and stores the fastest ones
     /// in [`crate::BenchOptions::tunings`].
     ///
     /// # Errors

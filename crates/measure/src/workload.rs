@@ -18,12 +18,12 @@ use rewire_runtime::HostMemory;
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// A graph with values for its inputs and parameters.
+/// A graph or package with values for its inputs and parameters.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// Name of the operator, module or model.
     pub op: String,
-    /// Its sizes, by the names of [`Shape`]'s fields.
+    /// Its sizes, named by the fields of [`Shape`].
     pub shape: Map<String, Value>,
     /// Type of inputs, weights and results.
     pub dtype: DType,
@@ -33,13 +33,13 @@ pub struct Workload {
     pub tables: HashSet<String>,
     /// The computation.
     pub program: Program,
-    /// By name.
+    /// Inputs by name.
     pub inputs: Vec<(String, HostTensor)>,
-    /// By name; empty for a package, which contains them.
+    /// Parameters by name; empty for a package, which contains them.
     pub parameters: HashMap<String, HostTensor>,
     /// Number of rows of states with a dynamic first extent.
     pub state_rows: usize,
-    /// Passes and rules of the rewriting that are left out.
+    /// Names of rewrite passes and rules to skip.
     pub without: Vec<String>,
 }
 
@@ -48,16 +48,16 @@ pub struct Workload {
 pub enum Program {
     /// A graph as traced.
     Graph(Graph),
-    /// A package, with its plan and its weights.
+    /// A package with its plan and its weights.
     Package(Box<Package>),
 }
 
-/// Names of the benchmarks, each with a description.
+/// Names and descriptions of the benchmarks.
 pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
     OPS.iter().map(|op| (op.name, op.about))
 }
 
-/// The sizes that a model uses.
+/// Names of the sizes that a model uses.
 const MODEL: [&str; 7] = ["batch", "max_len", "len_dist", "targets", "tables", "weights", "seed"];
 
 impl Workload {
@@ -70,7 +70,7 @@ impl Workload {
         shape.check(op.sizes).map_err(|error| BenchError::draft(op.name, error))
     }
 
-    /// An operator or module by name, one of [`operators`], with random data.
+    /// An operator or module with random data. `name` is one of [`operators`].
     ///
     /// ```
     /// use rewire_measure::{Shape, Workload};
@@ -81,8 +81,8 @@ impl Workload {
     /// ```
     ///
     /// # Errors
-    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] and [`BenchError::Trace`] name the invalid size,
-    /// [`BenchError::Memory`] the missing memory.
+    /// [`BenchError::UnknownOp`] lists the names, [`BenchError::Size`] and [`BenchError::Trace`] name the invalid size, and
+    /// [`BenchError::Memory`] has the required memory.
     pub fn operator(name: &str, shape: &Shape) -> Result<Self, BenchError> {
         let op = find(name)?;
         let failed = |error: DraftError| BenchError::draft(op.name, error);
@@ -107,7 +107,7 @@ impl Workload {
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
-    /// A model with its weights, or random ones, and random users: at most `max_len` rows each, and `targets` candidates.
+    /// A model with its weights, or random ones, and random users with at most `max_len` rows and `targets` candidates each.
     ///
     /// # Errors
     /// [`BenchError::Trace`] if the configuration is invalid; otherwise as [`Workload::operator`].
@@ -127,8 +127,8 @@ impl Workload {
         Self::of_graph(name, graph, (inputs, tables), weights, &shape, (noise, memory))
     }
 
-    /// An imported model, with its weights and a random table: one id or number per row and step, `max_len` steps of histories and
-    /// `targets` candidates.
+    /// An imported model with its weights and a random table. The table has one id or number per row and step, `max_len` history steps
+    /// and `targets` candidates.
     ///
     /// # Errors
     /// As [`Workload::model`].
@@ -141,7 +141,7 @@ impl Workload {
         Self::of_graph(name, graph, (inputs, imported.tables()), Some(weights), shape, (noise, memory))
     }
 
-    /// An exported model with its weights and random inputs, which have `rows` elements along each dynamic axis.
+    /// An exported model with its weights and random inputs. Dynamic axes have `rows` elements.
     ///
     /// # Errors
     /// As [`Workload::model`].
@@ -166,7 +166,7 @@ impl Workload {
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
-    /// A graph with inputs, the names of its tables, and given and random parameters.
+    /// A graph with its inputs, the names of its tables, and stored and random parameters.
     fn of_graph(
         name: &str,
         graph: Graph,
@@ -196,10 +196,10 @@ impl Workload {
         if shape.backward { workload.with_gradients(&mut noise, &mut memory) } else { Ok(workload) }
     }
 
-    /// The same work, rewritten without some passes and rules, which its shape names as `without`.
+    /// The same workload without some rewrite passes and rules. Its shape lists them as `without`.
     ///
     /// # Errors
-    /// [`BenchError::Compile`] for a name that no pass and no rule has, [`BenchError::NoGraph`] for a package.
+    /// [`BenchError::Compile`] if there is no pass or rule of a name, [`BenchError::NoGraph`] for a package.
     pub fn without(mut self, names: &[String]) -> Result<Self, BenchError> {
         if let Program::Package(_) = self.program {
             return Err(BenchError::NoGraph { name: self.op });
@@ -211,12 +211,12 @@ impl Workload {
     }
 }
 
-/// The sizes that a plan uses.
+/// Names of the sizes that a package uses.
 const PLAN: [&str; 7] = ["batch", "max_len", "len_dist", "rows", "tables", "weights", "seed"];
 
 impl Workload {
-    /// A package of any model with its weights and random inputs: `batch` samples of at most `max_len` rows if it reads lengths, and
-    /// `rows` rows of all other inputs.
+    /// A package of any model with its weights and random inputs: `batch` samples of at most `max_len` rows if it reads lengths, and `rows`
+    /// rows for all other inputs.
     ///
     /// # Errors
     /// [`BenchError::Package`] for a damaged package, [`BenchError::NoGraph`] if gradients are requested; otherwise as
@@ -247,7 +247,7 @@ impl Workload {
     /// The graph as traced.
     ///
     /// # Errors
-    /// [`BenchError::NoGraph`] for a package, which holds a plan.
+    /// [`BenchError::NoGraph`] for a package, which only holds a plan.
     pub fn graph(&self) -> Result<&Graph, BenchError> {
         match &self.program {
             Program::Graph(graph) => Ok(graph),
@@ -256,7 +256,7 @@ impl Workload {
     }
 }
 
-/// The names of a plan's tables.
+/// Names of a plan's tables.
 fn tables_of(plan: &Plan) -> HashSet<String> {
     let name = |id| match &plan.buffer(id)?.source {
         Source::Parameter(name) => Some(name.clone()),
@@ -265,7 +265,7 @@ fn tables_of(plan: &Plan) -> HashSet<String> {
     plan.tables().into_iter().filter_map(name).collect()
 }
 
-/// Random inputs of a plan. The outer error reports sizes that the plan rejects.
+/// Random inputs of a plan. The outer error is for sizes that the plan rejects.
 fn inputs_of(
     plan: &Plan,
     shape: &Shape,
@@ -312,7 +312,7 @@ fn inputs_of(
     Ok(plan.inputs().map(tensor).collect())
 }
 
-/// Storage types of floats in a shape's workload.
+/// Storage types of floats for a shape.
 fn precision(shape: &Shape) -> Precision {
     let narrow = (shape.dtype != DType::F32).then_some(shape.dtype);
     Precision {
@@ -340,7 +340,7 @@ fn random(
     specs.into_iter().map(value).collect()
 }
 
-/// Values of the inputs of a model.
+/// Random inputs of a model.
 fn users(
     config: &Config,
     shape: &Shape,

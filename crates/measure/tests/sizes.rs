@@ -1,4 +1,4 @@
-//! Sizes of workloads that cannot be.
+//! Invalid sizes of workloads are errors.
 #![allow(clippy::unwrap_used)]
 
 use rewire::Kernel;
@@ -36,7 +36,7 @@ fn no_size_takes_what_there_is_not() {
                 let error = with(size);
                 assert!(matches!(&error, BenchError::Size { name: size, .. } if *size == name), "{op}: {error}");
             }
-            // As large as a kernel counts, and more than there is memory for.
+            // Kernels could count this many, but the data would exceed the available memory.
             with(i32::MAX as usize);
         }
     }

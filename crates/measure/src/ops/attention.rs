@@ -39,7 +39,7 @@ pub(super) fn softmax(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor
     Ok(vec![("out", draft.stored(&out))])
 }
 
-/// New rows, which are targets, after cached ones.
+/// Attention of new rows, which are targets, to cached and new rows.
 pub(super) fn delta(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError> {
     let lengths = draft.lengths()?;
     let new = draft.targets(&lengths, 1);

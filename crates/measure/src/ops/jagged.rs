@@ -7,7 +7,7 @@ use rewire_hstu::ops::{
 /// Rows of the time table.
 const TIME_BUCKETS: usize = 2049;
 
-/// History and targets of every sample; half are targets if the shape has none.
+/// History and target rows of every sample. If the shape has no targets, half of the rows are targets.
 fn parts(draft: &mut Draft<'_>) -> Result<(Rows, Rows), DraftError> {
     let lengths = draft.lengths()?;
     let right: Vec<i64> = match draft.shape.targets {

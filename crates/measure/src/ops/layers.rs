@@ -64,7 +64,7 @@ pub(super) fn cached(draft: &mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)
     Ok(vec![("out", draft.stored(&out))])
 }
 
-/// The configuration of a pipeline that starts from embeddings.
+/// The configuration of a pipeline whose inputs are embeddings.
 fn pipeline(draft: &Draft<'_>, preprocessor: serde_json::Value) -> Result<HstuConfig, DraftError> {
     let shape = draft.shape;
     let mut stu = config(draft);
@@ -87,7 +87,7 @@ fn pipeline(draft: &Draft<'_>, preprocessor: serde_json::Value) -> Result<HstuCo
     }))?)
 }
 
-/// Embeddings and times of the rows of samples.
+/// Embeddings and timestamps for the rows of samples.
 fn sequence(draft: &mut Draft<'_>, name: &str, rows: Rows) -> Result<Sequence, DraftError> {
     let embeddings = draft.rows_of(name, &rows, &[draft.shape.embedding_dim])?;
     let timestamps = draft.timestamps(&format!("{name}_timestamps"), &rows)?;

@@ -8,19 +8,19 @@ mod rowwise;
 use crate::draft::{Draft, DraftError};
 use rewire_graph::Tensor;
 
-/// Traces an operator with values for its inputs; returns its results by name.
+/// Traces an operator with values for its inputs, and returns its results by name.
 pub(super) type Build = fn(&mut Draft<'_>) -> Result<Vec<(&'static str, Tensor)>, DraftError>;
 
 /// An operator or module to benchmark.
 pub(super) struct Op {
     pub name: &'static str,
     pub about: &'static str,
-    /// The sizes that it uses.
+    /// Names of the sizes that it uses.
     pub sizes: &'static [&'static str],
     pub build: Build,
 }
 
-/// Name of the parameter that is an embedding table.
+/// Name of the parameter that holds the embedding table.
 pub(super) const TABLE: &str = "table";
 
 const ATTENTION: &[&str] =

@@ -6,14 +6,14 @@ const RIGHT: f64 = 24.0;
 const TOP: f64 = 32.0;
 const BOTTOM: f64 = 48.0;
 
-/// Ranges of the axes, whole powers of ten.
+/// The ranges of both axes, which end at powers of ten.
 pub(super) struct Axes {
     x: (f64, f64),
     y: (f64, f64),
 }
 
 impl Axes {
-    /// Axes that cover points of intensity and rate, and the corners of all roofs.
+    /// Axes that cover points (intensity, rate) and the ridge points of all roofs.
     pub fn around(points: impl Iterator<Item = (f64, f64)> + Clone, bandwidth: f64, peaks: &[f64]) -> Self {
         let decades = |values: Vec<f64>| {
             let low = values.iter().copied().fold(f64::INFINITY, f64::min);
@@ -34,12 +34,12 @@ impl Axes {
         self.x.1
     }
 
-    /// The corners of the drawing area.
+    /// Top left and bottom right corner of the drawing area.
     pub fn frame(&self) -> [(f64, f64); 2] {
         [(LEFT, TOP), (WIDTH - RIGHT, HEIGHT - BOTTOM)]
     }
 
-    /// The position of a point of intensity and rate; clamped below the lowest rate on the axis.
+    /// Position of a point (intensity, rate) in the drawing; clamped to the lower ends of the axes.
     pub fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
         let part = |value: f64, (low, high): (f64, f64)| (value / low).log10().max(0.0) / (high / low).log10();
         let [(left, top), (right, bottom)] = self.frame();

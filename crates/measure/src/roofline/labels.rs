@@ -2,7 +2,7 @@ use std::fmt::Write;
 
 const CHARACTER: f64 = 6.7;
 const LINE: f64 = 12.0;
-/// Half the side of a point's area.
+/// Half the side length of a point's area.
 const POINT: f64 = 4.5;
 
 /// A rectangle: left, top, right, bottom.
@@ -16,7 +16,7 @@ impl Area {
     }
 }
 
-/// Labels of a drawing that do not cover other labels, points or lines.
+/// Places labels so that they do not overlap other labels, points or lines.
 pub(super) struct Labels {
     frame: Area,
     taken: Vec<Area>,
@@ -27,12 +27,12 @@ impl Labels {
         Self { frame: Area([left, top, right, bottom]), taken: vec![] }
     }
 
-    /// Keeps a point free of labels.
+    /// Marks a point as occupied.
     pub fn keep_point(&mut self, (x, y): (f64, f64)) {
         self.taken.push(Area([x - POINT, y - POINT, x + POINT, y + POINT]));
     }
 
-    /// Keeps a line free of labels.
+    /// Marks a line as occupied.
     pub fn keep_line(&mut self, (x, y): (f64, f64), (end_x, end_y): (f64, f64)) {
         let steps = ((end_x - x).hypot(end_y - y) / POINT).ceil().max(1.0);
         let at = |step: usize| {
@@ -43,7 +43,7 @@ impl Labels {
         self.taken.extend(areas);
     }
 
-    /// Writes a label as near to a point as possible, with a line to it if it is not adjacent; nothing if there is no room.
+    /// Writes a label as close to a point as possible, with a leader line if it is not adjacent. If there is no space, writes nothing.
     pub fn write(&mut self, svg: &mut String, (x, y): (f64, f64), text: &str) {
         let width = CHARACTER * text.chars().count() as f64;
         let Some((area, distance)) = self.free(width, (x, y)) else { return };
@@ -57,7 +57,7 @@ impl Labels {
         self.taken.push(area);
     }
 
-    /// A free area for a label, and its distance in lines.
+    /// Finds a free area for a label. Also returns its distance from the point in lines.
     fn free(&self, width: f64, (x, y): (f64, f64)) -> Option<(Area, i32)> {
         let lefts = [x + POINT + 2.0, x - POINT - 2.0 - width, x - width / 2.0];
         let distances = (0..10_i32).flat_map(|lines| [-lines, lines]);

@@ -1,4 +1,4 @@
-//! Rooflines: operations per byte against operations per second, under the limits of a device.
+//! Roofline charts: operations per second over operations per byte, with the limits of a device.
 
 mod axes;
 mod labels;
@@ -17,8 +17,8 @@ const STYLE: &str = "text{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consol
 .grid{stroke:#d8dee4;stroke-width:1}.axis{fill:#59636e}.leader{stroke:#8c959f;stroke-width:.7}\
 .f32{fill:#0969da}.f16{fill:#cf222e}.bf16{fill:#8250df}";
 
-/// Rooflines as SVG, one chart per device, stacked. Both axes are logarithmic. A point is a record; its tooltip describes
-/// the work. The name of an operator is at its highest point per type. Records without operations or times are left out.
+/// Rooflines as SVG, one chart per device, stacked, with logarithmic axes. Each point is a record; its tooltip describes the workload.
+/// For each operator and type the highest point is labelled. Records without operations or times are left out.
 pub fn roofline(records: &[Record]) -> String {
     let devices = by_device(records);
     let height = HEIGHT * devices.len() as f64;
@@ -69,7 +69,7 @@ fn chart(svg: &mut String, device: &str, records: &[&Record]) {
     }
 }
 
-/// The points with a label: the highest of each operator and type, the highest of all first.
+/// Indices of the labelled points: the highest of each operator and type, in descending order.
 fn named(points: &[Point<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|&a, &b| points[b].rate.total_cmp(&points[a].rate));
@@ -83,7 +83,7 @@ fn named(points: &[Point<'_>]) -> Vec<usize> {
     named
 }
 
-/// The limits of a device: bytes per second, and operations per second of multiply-adds and, if faster, of matrices.
+/// The limits of a device: bytes per second, and operations per second of multiply-adds and, if faster, of matrix units.
 struct Roofs {
     bandwidth: f64,
     peaks: Vec<f64>,
@@ -94,7 +94,7 @@ impl Roofs {
         let bandwidth = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or(1.0).max(1e-3) * 1e9;
         let rates = || records.iter().filter_map(|record| record.ceiling_tflops).filter(|rate| *rate > 0.0);
         let (most, least) = (rates().fold(1e-6, f64::max) * 1e12, rates().fold(f64::INFINITY, f64::min) * 1e12);
-        // The limits vary little between runs, except those of matrices.
+        // Measured multiply-add rates differ little between runs. A rate of more than twice the lowest one is that of matrix units.
         let peaks = if most > 2.0 * least { vec![most, least] } else { vec![most] };
         Self { bandwidth, peaks }
     }

@@ -1,4 +1,4 @@
-//! Charts of times by a size.
+//! Charts of run time over a size.
 
 use super::Swept;
 use crate::roofline::escape;
@@ -18,11 +18,11 @@ const STYLE: &str = "text{font:11px ui-monospace,'DejaVu Sans Mono',Menlo,Consol
 
 const COLOURS: [&str; 8] = ["#0969da", "#cf222e", "#1a7f37", "#8250df", "#bf8700", "#1b7c83", "#bf3989", "#57606a"];
 
-/// A series: operator, kernel, type and mode, and its times in milliseconds by the size.
+/// For each operator, kernel, type and mode: pairs of size and time in milliseconds.
 type Series = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// Run times by a size as SVG, both axes logarithmic: one line per operator, kernel, type and mode. Measurements without times are left
-/// out.
+/// Run times over a size as SVG with logarithmic axes. There is one line per operator, kernel, type and mode. Measurements without times
+/// are left out.
 pub fn chart(axis: &str, points: &[Swept]) -> String {
     let mut series = Series::new();
     for point in points {
@@ -82,10 +82,10 @@ pub fn chart(axis: &str, points: &[Swept]) -> String {
     svg
 }
 
-/// A logarithmic axis over whole powers of a base.
+/// A logarithmic axis that ends at integer powers of a base.
 struct Scale {
     base: f64,
-    /// The least and the largest power.
+    /// The smallest and the largest power.
     powers: (i32, i32),
 }
 
@@ -105,7 +105,7 @@ impl Scale {
         (low..=high).map(|power| self.base.powi(power))
     }
 
-    /// The position of a value between two ends.
+    /// Position of a value between two ends.
     fn place(&self, value: f64, (from, to): (f64, f64)) -> f64 {
         let (low, high) = (f64::from(self.powers.0), f64::from(self.powers.1));
         from + (to - from) * (value.log(self.base) - low) / (high - low)

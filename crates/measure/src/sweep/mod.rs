@@ -1,4 +1,4 @@
-//! Sweeps a size of a workload from a small to a large value, and compares kernels, types and modes.
+//! Sweeps a size of a workload from small to large, and compares kernels, types and modes.
 
 mod chart;
 
@@ -7,7 +7,7 @@ pub use chart::chart;
 use crate::{BenchError, Record, Shape};
 use std::str::FromStr;
 
-/// A size, its smallest value and its largest one. It doubles from one measurement to the next.
+/// A size with its smallest and its largest value. It doubles from one measurement to the next.
 ///
 /// ```
 /// use rewire_measure::{Shape, Sweep};
@@ -28,7 +28,7 @@ pub struct Sweep {
 pub struct Swept {
     /// The value of the size.
     pub value: usize,
-    /// True if gradients were also computed.
+    /// True if gradients were computed too.
     pub backward: bool,
     /// The measurement.
     pub record: Record,
@@ -41,10 +41,10 @@ impl Swept {
     }
 }
 
-/// Sets a size.
+/// Sets a size of a shape.
 type Set = fn(&mut Shape, usize);
 
-/// The sizes, by the names of their options.
+/// The sizes that can be swept, by the names of their options.
 const AXES: [(&str, Set); 15] = [
     ("batch", |shape, value| shape.batch = value),
     ("heads", |shape, value| shape.heads = value),
@@ -80,12 +80,12 @@ impl FromStr for Sweep {
 }
 
 impl Sweep {
-    /// The name of the size.
+    /// Name of the size.
     pub fn axis(&self) -> &str {
         &self.axis
     }
 
-    /// The values of the size, ascending, with the shapes.
+    /// The values of the size in ascending order, with the resulting shapes.
     pub fn shapes(&self, base: &Shape) -> Vec<(usize, Shape)> {
         let doubled = std::iter::successors(Some(self.low), |value| value.checked_mul(2));
         let values = doubled.take_while(|value| *value < self.high).chain([self.high]);
