@@ -4,7 +4,7 @@ use crate::shell::root;
 use crate::small::Carried;
 use std::path::Path;
 
-/// Builds the small one, with all features or only for packages, and copies header, libraries and the `pkg-config` file to a folder.
+/// Builds the small library, with all features or only for packages, and copies header, libraries and the `pkg-config` file to a folder.
 pub(crate) fn run(prefix: &Path, packages: bool) -> Result<(), String> {
     for kind in ["cdylib", "staticlib"] {
         Carried { packages, ..Carried::default() }.build("rewire-capi", kind)?;
@@ -12,7 +12,7 @@ pub(crate) fn run(prefix: &Path, packages: bool) -> Result<(), String> {
     place(&root().join("target/small"), prefix, &["librewire_c.a", "librewire_c.so", "librewire_c.dylib"])
 }
 
-/// Copies the header, those of `names` that a folder of built files has, and the `pkg-config` file to a folder.
+/// Copies the header, the `pkg-config` file, and the libraries in `names` that exist in the folder `built`.
 pub(crate) fn place(built: &Path, prefix: &Path, names: &[&str]) -> Result<(), String> {
     let description = read("crates/capi/rewire.pc.in")?.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
     let libraries = prefix.join("lib");

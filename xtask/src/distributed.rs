@@ -1,4 +1,4 @@
-//! Trainings of 2 and 4 processes of MPI.
+//! Checks training runs of 2 and 4 MPI processes.
 
 use crate::shell::{cargo, root, run as run_command, succeeds};
 use serde_json::{Value, json};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// The most time until all ranks have ended after one died or hung.
+/// Maximum time until all ranks have exited after one of them died or hung.
 const END: Duration = Duration::from_secs(30);
-/// The script that a rank starts as: it leaves its process id, and has a limit of memory.
+/// The script that starts a rank: it writes the process id to a file, limits the memory and runs the program.
 const SCRIPT: &str = "echo $$ > \"$RANKS/$OMPI_COMM_WORLD_RANK\"; ulimit -d \"$MEMORY\"; exec \"$@\"";
-/// Rows of a large table, of 64 floats each.
+/// Rows of a large table; each has 64 floats.
 const ROWS: u64 = 2_000_000;
-/// The memory of a rank with a part of it, in KiB: less than the table takes.
+/// Memory limit in KiB of a rank that holds a shard of the large table: less than the whole table needs.
 const MEMORY: u64 = ROWS * 256 / 1024 * 9 / 10;
 
-/// Builds the program with MPI and checks its trainings.
+/// Builds the program with MPI and checks its training runs.
 pub(crate) fn run() -> Result<(), String> {
     if !succeeds("mpirun", &["--version"]) {
         return Err("there is no Open MPI: `apt-get install openmpi-bin libopenmpi-dev libclang-dev`".to_owned());
@@ -33,7 +33,7 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Trainings in a folder of their own.
+/// Training runs with a separate folder.
 struct Trainings {
     folder: PathBuf,
 }
@@ -47,7 +47,7 @@ impl Trainings {
         let trainings = Self { folder };
         let mut model: Value = serde_json::from_str(include_str!("../../crates/cli/demo/model/config.json"))
             .map_err(|error| error.to_string())?;
-        // Dropout draws other numbers for other batches.
+        // Dropout would draw different numbers for different batch sizes.
         let mut parts = vec![&mut model];
         while let Some(part) = parts.pop() {
             for (key, value) in part.as_object_mut().into_iter().flatten() {
@@ -68,7 +68,7 @@ impl Trainings {
         Ok(path)
     }
 
-    /// The arguments of a training in batches of a size, with more keys of the configuration.
+    /// Arguments of a training run. `keys` are added to its configuration.
     fn arguments(&self, out: &str, batch_size: usize, keys: Value) -> Result<Vec<String>, String> {
         let mut config = json!({
             "batch_size": batch_size, "steps": 6, "shuffle_seed": 7, "ema": { "decay": 0.9 },
@@ -86,14 +86,14 @@ impl Trainings {
         Ok(all.map(str::to_owned).to_vec())
     }
 
-    /// The program in one process.
+    /// Runs the program in one process with `ranks` ranks.
     fn alone(arguments: &[String], ranks: usize) -> Command {
         let mut command = Command::new(program());
         command.args(arguments).args(["--ranks", &ranks.to_string()]);
         command
     }
 
-    /// The program as processes of MPI, one thread each.
+    /// Runs the program as MPI processes with one thread each.
     fn processes(&self, arguments: &[String], ranks: usize) -> Command {
         let mut command = Command::new("mpirun");
         command
@@ -182,7 +182,7 @@ impl Trainings {
         })
     }
 
-    /// Compares the checkpoints of divided tables with models, by this library and by torch.
+    /// Compares checkpoints of sharded tables with the model, once read by this library and once by torch.
     fn write_a_checkpoint_of_the_reference(&self) -> Result<(), String> {
         let golden = root().join("tests/tzrec/deepfm_taobao");
         let source = golden.join("pipeline.config");
@@ -221,7 +221,7 @@ impl Trainings {
         Ok(())
     }
 
-    /// Sends a signal to a rank of four, after which the others end with an error that names it.
+    /// Sends a signal to one of four ranks. The others must exit with an error that names this rank.
     fn end_with_a_rank(&self, signal: &str, named: &str) -> Result<(), String> {
         let mut arguments = self.arguments("ended", 2, json!({ "steps": 1_000_000 }))?;
         arguments.extend(["--save-every", "1", "--rank-timeout", "4"].map(str::to_owned));
@@ -249,7 +249,7 @@ fn program() -> PathBuf {
     root().join("target/debug/rewire")
 }
 
-/// The lines of the steps that a training prints.
+/// The JSON lines that a training run prints per step.
 fn steps(mut command: Command) -> Result<Vec<Value>, String> {
     let Output { status, stdout, stderr } =
         command.output().map_err(|error| format!("a training does not start: {error}"))?;

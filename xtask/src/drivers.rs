@@ -4,10 +4,10 @@ use crate::vulkan::{SoftwareDriver, file_with_prefix, validation_layer, with_dri
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// naga 30's message for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
+/// The message that naga 30 causes for every array in workgroup memory: <https://github.com/gfx-rs/wgpu/issues/7696>.
 const KNOWN_MESSAGE: &str = "0xb210f7c2";
 
-/// Tests on a newer driver, on SwiftShader, and under the Vulkan validation layer, and a complete training.
+/// Tests on a newer driver, on SwiftShader and with the Vulkan validation layer, and runs a complete training.
 pub(crate) fn run() -> Result<(), String> {
     if !cfg!(target_os = "linux") {
         return Err("the software drivers are made for Linux".into());
@@ -21,8 +21,8 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Debian unstable has Mesa's newest lavapipe, with cooperative matrices, which the C library of a stable system cannot
-/// load. Programs run with that tree's loader and libraries.
+/// Mesa's newest lavapipe, which supports cooperative matrices. It is from Debian unstable, and the C library of a stable system cannot
+/// load it. Programs therefore run with the loader and the libraries of the Debian unstable tree.
 pub(crate) struct NewerLavapipe {
     loader: PathBuf,
     pub(crate) libraries: PathBuf,
@@ -39,13 +39,13 @@ impl NewerLavapipe {
         Ok(Self { loader, libraries, driver })
     }
 
-    /// The driver, if its tree was already fetched.
+    /// The driver, if its tree has been fetched before.
     pub(crate) fn found() -> Result<Option<Self>, String> {
         let tree = tree();
         if tree.exists() { Self::of(&tree).map(Some) } else { Ok(None) }
     }
 
-    /// A program with the libraries of the tree, and a preloaded library.
+    /// Runs a program with the libraries of the tree. `before` is an optional preloaded library.
     pub(crate) fn program(&self, program: &Path, before: Option<&Path>) -> Command {
         let mut command = Command::new(&self.loader);
         command.arg("--library-path").arg(&self.libraries);
@@ -56,7 +56,7 @@ impl NewerLavapipe {
         command
     }
 
-    /// A program that only sees this driver.
+    /// The same program, restricted to this driver.
     pub(crate) fn run(&self, program: &Command) -> Command {
         let mut command = self.program(Path::new(program.get_program()), None);
         command.args(program.get_args());
@@ -79,13 +79,13 @@ fn on_newer_lavapipe() -> Result<(), String> {
     command.args(["--", "--include-ignored"]).env(&name, &runner).env("REWIRE_TEST_ALL", "1");
     command.env("REWIRE_TEST_SPIRV_VAL", format!("{runner} {}", validator.display()));
     run_command(with_driver(command, Some(&driver)))?;
-    // This driver supports operations on matrix elements; others only support the matrices.
+    // By default this driver uses operations on matrix elements. This run only uses cooperative matrices, as other drivers do.
     let mut plainer = cargo(&tests(&["golden"]));
     plainer.env(&name, &runner).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_MATRICES", "wgsl");
     run_command(with_driver(plainer, Some(&driver)))
 }
 
-/// A complete training. It runs in a program that the tests start, which only finds drivers of the system.
+/// Runs a complete training. The tests start it as a separate program, which only finds the system's drivers.
 fn trains_on_lavapipe() -> Result<(), String> {
     let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;
     let mut command = cargo(&tests(&["commands"]));
@@ -106,7 +106,7 @@ fn tree() -> PathBuf {
     root().join("target/debian-unstable")
 }
 
-/// Debian unstable with Mesa's drivers, fetched once.
+/// Fetches Debian unstable with Mesa's drivers, once.
 pub(crate) fn debian_unstable() -> Result<PathBuf, String> {
     let folder = tree();
     if folder.exists() {
@@ -128,7 +128,7 @@ pub(crate) fn debian_unstable() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Golden cases and sessions on lavapipe, with the validation layer between wgpu and the driver.
+/// Runs golden cases and sessions on lavapipe, with the validation layer between wgpu and the driver.
 fn under_validation() -> Result<(), String> {
     let layer = validation_layer().ok_or("Chromium's package has no libVkLayer_khronos_validation.so")?;
     let driver = SoftwareDriver::Lavapipe.manifest().ok_or("lavapipe is not installed")?;
@@ -153,7 +153,7 @@ fn under_validation() -> Result<(), String> {
     if found.is_empty() { Ok(()) } else { Err(format!("the validation layer reports\n{}", found.join("\n"))) }
 }
 
-/// Writes a manifest of a driver or layer for the Vulkan loader.
+/// Writes the manifest of a driver or layer for the Vulkan loader.
 pub(crate) fn manifest(name: &str, kind: &str, library: &Path, more: &str) -> Result<PathBuf, String> {
     let path = root().join("target/vulkan").join(name);
     let library = library.display();

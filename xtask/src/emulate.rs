@@ -1,4 +1,4 @@
-//! Tests the CPU kernels on other processors, in emulators.
+//! Tests the CPU kernels for other processors, in emulators.
 
 use crate::shell::{cargo, root, run as run_command, succeeds};
 use std::path::Path;
@@ -9,9 +9,9 @@ use std::process::Command;
 pub(crate) struct Processor {
     name: &'static str,
     target: &'static str,
-    /// Required programs, and the Debian packages that install them.
+    /// Required programs, and the Debian packages that contain them.
     programs: &'static [(&'static str, &'static str)],
-    /// The command that runs a test program; `ROOT` is the repository.
+    /// The command that runs a test program; `ROOT` is replaced by the path of the repository.
     runner: &'static str,
     linker: Option<&'static str>,
     tests: &'static str,
@@ -47,7 +47,7 @@ impl Processor {
         found.map(|processor| vec![processor]).ok_or(format!("there is no processor `{name}`: expected neon or wasm"))
     }
 
-    /// Missing requirements, and how to install them.
+    /// The missing requirements, and how to install them.
     fn missing(&self) -> Vec<String> {
         let library = Command::new("rustc").args(["--print", "target-libdir", "--target", self.target]).output();
         let has_library =

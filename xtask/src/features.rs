@@ -1,28 +1,28 @@
-//! Checks parts of the library: without some of its features, and for the web.
+//! Checks the library with only some of its features, and for the web.
 
 use crate::shell::{cargo, run as run_command};
 use std::path::Path;
 use std::process::Command;
 
-/// The features of the library for browsers, which is checked for their target if the toolchain supports it.
+/// Features of the library for browsers.
 const FEATURES_OF_WEB: &str = "cpu,gpu";
 
-/// The features that the library for browsers lacks.
+/// Features that the library for browsers does not have.
 const OTHER_FEATURES: &str = "emit,files,parallel";
 
-/// More feature sets, which take as long again.
+/// Further feature sets. Linting each takes as long as the others.
 const MORE_FEATURES: [&str; 3] = ["", "cpu,parallel", "cpu,gpu,parallel"];
 
 pub(crate) const WEB: &str = "wasm32-unknown-unknown";
 
-/// Checks the library for browsers, and lints the libraries with the features that it lacks.
+/// Checks the library for browsers, and lints the libraries with the remaining features.
 pub(crate) fn lint() -> Result<(), String> {
     web()?;
     lint_with(OTHER_FEATURES)
 }
 
-/// Lints the libraries with more feature sets, the libraries built only for packages, and the program without its own features and with all
-/// of them; runs the tests of the latter.
+/// Lints the libraries with further feature sets, the libraries that only support packages, and the program with no and with all optional
+/// features. Runs the program's tests with all features.
 pub(crate) fn lint_more() -> Result<(), String> {
     MORE_FEATURES.into_iter().try_for_each(lint_with)?;
     let of_apps = ["-p", "rewire-capi", "-p", "rewire-mobile", "--no-default-features", "--features", "gpu,quiet"];
@@ -37,7 +37,7 @@ fn lint_with(features: &str) -> Result<(), String> {
     run_command(cargo(&[&["clippy"], &packages[..], &["--", "-D", "warnings"]].concat()))
 }
 
-/// Checks the library for browsers, or its features on this machine if the toolchain has no standard library for browsers.
+/// Checks the library for browsers. If the toolchain has no standard library for the web, lints its features on this machine instead.
 fn web() -> Result<(), String> {
     if !has_web() {
         eprintln!("\nxtask: the library is not checked for the web: `rustup target add {WEB}` installs what does it");

@@ -1,4 +1,4 @@
-//! The fuzzer: libFuzzer on the stable toolchain, one process per target.
+//! Runs the fuzzer: libFuzzer on the stable toolchain, one process per target.
 
 use crate::shell::{cargo, root, run as run_command};
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ const TARGETS: [&str; 13] = [
     "graphs",
 ];
 
-/// The flags for libFuzzer's branch coverage.
+/// Compiler flags for libFuzzer's branch coverage.
 const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=4 --cfg fuzzing";
@@ -56,7 +56,7 @@ impl Options {
     }
 }
 
-/// Builds the fuzzer and runs targets, all of them for the full time even if one fails.
+/// Builds the fuzzer and runs the targets. Each runs for the full time, even if another one fails.
 pub(crate) fn run(options: &Options) -> Result<(), String> {
     let program = build()?;
     let mut failed = vec![];

@@ -1,4 +1,4 @@
-//! Set-up and tests: `cargo xtask`.
+//! Setup, tests and builds: `cargo xtask`.
 #![forbid(unsafe_code)]
 
 mod bindings;

@@ -5,7 +5,7 @@ use crate::small::Carried;
 use std::io;
 use std::path::Path;
 
-/// Builds it, for this machine or for another target, and writes libraries and bindings to a folder.
+/// Builds the library for this machine or for another target, and writes libraries and bindings to a folder.
 pub(crate) fn run(folder: &Path, carried: Carried<'_>) -> Result<(), String> {
     let kinds: &[&str] = match carried.target {
         // An iOS app links it statically.
@@ -37,8 +37,7 @@ fn place(built: &Path, libraries: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Generates the Kotlin and Swift bindings of a library. The generator is not a member of the workspace, because nothing
-/// else needs it.
+/// Generates the Kotlin and Swift bindings of a library. The generator is not a workspace member, because nothing else uses it.
 pub(crate) fn write_sources(library: &Path, folder: &Path) -> Result<(), String> {
     let mut command = cargo(&["run", "--quiet", "--manifest-path", "xtask/uniffi-bindgen/Cargo.toml"]);
     command.args(["--target-dir", "target/uniffi-bindgen", "--"]).arg(library).arg(folder);

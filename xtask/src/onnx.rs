@@ -1,4 +1,4 @@
-//! The cases of the ONNX standard, from the wheel of its package.
+//! Replays the cases of the ONNX standard, which are part of the `onnx` wheel.
 
 use crate::shell::{cargo, root, run as run_command};
 use crate::vulkan::{SoftwareDriver, with_driver};
@@ -7,15 +7,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Cases of a folder of the wheel.
+/// The cases in a folder of the wheel.
 struct Cases {
     folder: &'static str,
     count: usize,
-    /// Cases that are right on every kernel. The others are not supported, and none is wrong.
+    /// Minimum number of cases that must pass. All others must be unsupported; none may be wrong.
     right: usize,
 }
 
-/// The node cases, and the model cases that have data.
+/// The node cases, and the model cases that include data.
 const ALL: [Cases; 5] = [
     Cases { folder: "node", count: 1765, right: 1653 },
     Cases { folder: "pytorch-converted", count: 82, right: 82 },
@@ -24,7 +24,7 @@ const ALL: [Cases; 5] = [
     Cases { folder: LIGHT, count: 9, right: 9 },
 ];
 
-/// Image models whose weights are constants.
+/// Folder of image models whose weights are constants.
 const LIGHT: &str = "light";
 
 /// The shape of an image.
@@ -74,7 +74,7 @@ fn replay(cases: &Cases, path: &Path, kernel: &str) -> Result<(), String> {
     }
 }
 
-/// The image models as cases, each with the input that the runner of the standard makes for its output.
+/// Arranges the image models as cases. The input is the one that the official runner generates for the stored outputs.
 fn light(data: &Path, folder: &Path) -> std::io::Result<PathBuf> {
     let (from, to) = (data.join(LIGHT), folder.join(LIGHT));
     let image = image();
@@ -94,7 +94,7 @@ fn light(data: &Path, folder: &Path) -> std::io::Result<PathBuf> {
     Ok(to)
 }
 
-/// A message `TensorProto` of floats from 0 to 1 in equal steps.
+/// An image as a `TensorProto` message: floats from 0 to 1 in equal steps.
 fn image() -> Vec<u8> {
     let count: u64 = IMAGE.iter().product();
     let mut message = vec![];
@@ -102,7 +102,7 @@ fn image() -> Vec<u8> {
         message.push(1 << 3);
         varint(&mut message, extent);
     }
-    // The type: floats.
+    // `data_type` is FLOAT.
     message.extend([2 << 3, 1, 9 << 3 | 2]);
     varint(&mut message, 4 * count);
     message.extend((0..count).flat_map(|n| ((n as f64 / count as f64) as f32).to_le_bytes()));

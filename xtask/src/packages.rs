@@ -5,10 +5,10 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
-/// Files that every package needs.
+/// Files that every package must contain.
 const EVERYWHERE: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// Keys of a manifest that crates.io shows.
+/// Manifest keys that crates.io displays.
 const SHOWN: [&str; 5] = ["description", "license", "readme", "keywords", "categories"];
 
 /// Checks the packages of all crates that are published.
@@ -22,7 +22,7 @@ fn check() -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-/// The faults of a package.
+/// All problems of a package.
 fn faults(package: &Value) -> Result<Vec<String>, String> {
     let name = package["name"].as_str().unwrap_or_default();
     let is_empty = |key: &&&str| match &package[**key] {
@@ -50,7 +50,7 @@ fn faults(package: &Value) -> Result<Vec<String>, String> {
     Ok(faults)
 }
 
-/// The files that a source includes, relative to its package; paths that a macro completes are ignored.
+/// The files that a source includes, as paths relative to its package. Paths that contain macros are ignored.
 fn included(text: &str, file: &Path) -> Vec<PathBuf> {
     let from = file.parent().unwrap_or(Path::new(""));
     let calls =
@@ -58,7 +58,7 @@ fn included(text: &str, file: &Path) -> Vec<PathBuf> {
     calls.filter_map(|rest| rest.split_once("\")")).map(|(path, _)| normal(&from.join(path))).collect()
 }
 
-/// A path without `..` where that is possible.
+/// Resolves `..` in a path as far as possible.
 fn normal(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut whole, part| {
         let is_inside = whole.components().next_back().is_some_and(|last| matches!(last, Component::Normal(_)));

@@ -1,4 +1,4 @@
-//! Runs test programs in parallel, because most end with a test that keeps one core busy.
+//! Runs test programs in parallel, because most of them end with a test that uses only one core.
 
 use crate::shell::{cargo, root};
 use serde_json::Value;
@@ -15,20 +15,20 @@ pub(crate) struct Program {
     folder: PathBuf,
 }
 
-/// A program with its environment.
+/// A command with its title.
 pub(crate) struct Job {
     pub title: String,
     pub command: Command,
 }
 
 impl Program {
-    /// The folder of its package, and its name.
+    /// The folder and name of the program.
     pub(crate) fn title(&self) -> String {
         let folder = self.folder.strip_prefix(root()).unwrap_or(&self.folder);
         format!("{}: {}", folder.display(), self.name)
     }
 
-    /// The command that runs the program like cargo.
+    /// A command that runs the program as cargo does.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -36,7 +36,7 @@ impl Program {
     }
 }
 
-/// Builds the tests of libraries, programs and the folders `tests`. `--lib` would also build libraries whose manifest excludes them.
+/// Builds the tests of libraries, programs and `tests` folders. `--lib` would also build libraries whose manifest excludes tests.
 pub(crate) fn build() -> Result<Vec<Program>, String> {
     let arguments = ["test", "--workspace", "--tests", "--no-run"];
     eprintln!("\n$ cargo {}", arguments.join(" "));
@@ -49,7 +49,7 @@ pub(crate) fn build() -> Result<Vec<Program>, String> {
     Ok(String::from_utf8_lossy(&output.stdout).lines().filter_map(program).collect())
 }
 
-/// The test program in a message of cargo.
+/// The test program in a message of cargo; `None` for other messages.
 fn program(message: &str) -> Option<Program> {
     let message: Value = serde_json::from_str(message).ok()?;
     message.pointer("/profile/test")?.as_bool().filter(|is_test| *is_test)?;
@@ -58,7 +58,7 @@ fn program(message: &str) -> Option<Program> {
     Some(Program { name: message.pointer("/target/name")?.as_str()?.to_owned(), path, folder })
 }
 
-/// Runs programs, as many in parallel as there are cores, and prints the output of each when it ends.
+/// Runs jobs in parallel, one per core, and prints the output of each when it ends.
 pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     let (jobs, failed) = (Mutex::new(jobs.into_iter()), Mutex::new(vec![]));
     let work = || {

@@ -3,7 +3,7 @@
 use crate::shell::{root, run as run_command, succeeds};
 use std::process::Command;
 
-/// The library tests of the CPU's kernels, and the golden cases on the CPU.
+/// The unit tests of the CPU kernels, and the golden cases on the CPU.
 const TESTS: &str = "-p rewire-cpu-units -p rewire-tests --lib --test golden -- kernels:: the_cpu_meets";
 
 /// A sanitizer for memory errors or data races.
@@ -23,7 +23,7 @@ impl Sanitizer {
         }
     }
 
-    /// The standard library is built without the sanitizer, which must be explicitly allowed for threads.
+    /// Compiler flags. The standard library is not sanitized; for the thread sanitizer this must be allowed explicitly.
     fn flags(self) -> &'static str {
         match self {
             Self::Address => "-Zsanitizer=address",

@@ -28,7 +28,7 @@ fn components() -> Result<(), String> {
     run_command(command)
 }
 
-/// The standard library of the web, where rustup can fetch it.
+/// Installs the standard library for the web, if rustup is available.
 fn web() {
     if !features::has_web()
         && succeeds("rustup", &["--version"])
@@ -65,7 +65,7 @@ fn drivers() -> Result<(), String> {
     Ok(())
 }
 
-/// Missing packages that are optional for tests, and the consequences.
+/// Missing packages that tests do not require, and the consequences.
 fn optional() -> Vec<(&'static str, &'static str)> {
     let mut packages = vec![];
     if is_debian() && SoftwareDriver::SwiftShader.manifest().is_none() {
@@ -77,7 +77,7 @@ fn optional() -> Vec<(&'static str, &'static str)> {
     packages
 }
 
-/// True on Debian itself: other distributions do not package the driver with Chromium.
+/// True on Debian, but not on derived distributions, which do not package the driver that comes with Chromium.
 fn is_debian() -> bool {
     std::fs::read_to_string("/etc/os-release").is_ok_and(|text| text.lines().any(|line| line == "ID=debian"))
 }

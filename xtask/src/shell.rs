@@ -1,25 +1,25 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The repository.
+/// The root folder of the repository.
 pub(crate) fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     here.parent().unwrap_or(here).to_owned()
 }
 
-/// The cargo that runs this program.
+/// Runs the same cargo as this program.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(root());
     command
 }
 
-/// The program, as tests have it: a release build of it would take longer than all that it does for them.
+/// Runs the `rewire` program. It is a debug build, because a release build would take longer than it saves.
 pub(crate) fn rewire(arguments: &[&str]) -> Command {
     cargo(&[&["run", "--quiet", "--package", "rewire-cli", "--features", "full", "--"], arguments].concat())
 }
 
-/// Shows a command and runs it to a good end.
+/// Prints a command and runs it. A failure is an error.
 pub(crate) fn run(mut command: Command) -> Result<(), String> {
     let line = line(&command);
     eprintln!("\n$ {line}");
@@ -30,7 +30,7 @@ pub(crate) fn run(mut command: Command) -> Result<(), String> {
     }
 }
 
-/// Like [`run`], and returns the output of the command.
+/// Like [`run`], but returns the output of the command.
 pub(crate) fn run_captured(mut command: Command) -> Result<String, String> {
     let line = line(&command);
     eprintln!("\n$ {line}");
@@ -42,7 +42,7 @@ pub(crate) fn run_captured(mut command: Command) -> Result<String, String> {
     }
 }
 
-/// The standard output of a command, which is not shown.
+/// Runs a command without printing it, and returns its standard output.
 pub(crate) fn output_of(command: &mut Command) -> Result<String, String> {
     let line = line(command);
     let output = command.output().map_err(|error| format!("`{line}` does not start: {error}"))?;
@@ -67,7 +67,7 @@ fn line(command: &Command) -> String {
     variables.chain([program]).chain(arguments).collect::<Vec<_>>().join(" ")
 }
 
-/// Arguments that run tests of the workspace by name. The selection of packages is that of the test command: another one
+/// Arguments that run integration tests of the workspace by name. Packages are selected as for all tests, because other selections
 /// would rebuild the libraries with other features.
 pub(crate) fn tests<'a>(names: &[&'a str]) -> Vec<&'a str> {
     ["test", "--workspace"].into_iter().chain(names.iter().flat_map(|name| ["--test", *name])).collect()

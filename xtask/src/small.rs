@@ -1,20 +1,20 @@
-//! Small libraries for apps.
+//! Builds small libraries for apps.
 
 use crate::shell::{cargo, root, run};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The options of a library.
+/// Options of a build.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Carried<'a> {
-    /// Its target; by default this system.
+    /// The compilation target; `None` for this system.
     pub target: Option<&'a str>,
-    /// Only ranking with packages, with the kernels that they contain.
+    /// Whether the library only ranks with packages, and contains no kernels but theirs.
     pub packages: bool,
 }
 
 impl Carried<'_> {
-    /// Builds one kind of a library: link-time optimization requires that one kind is built at a time.
+    /// Builds a library as one crate type. Link-time optimization requires that crate types are built one at a time.
     pub(crate) fn build(self, package: &str, kind: &str) -> Result<(), String> {
         let flags = format!("build.rustflags={:?}", flags());
         let flags = ["--config", &flags];
@@ -33,8 +33,8 @@ impl Carried<'_> {
         run(command)
     }
 
-    /// Options for LLVM's linker, if it is used: identical functions are merged, and relocations are packed to a bit each if this system
-    /// can read them. With or without these options, a library requires a glibc as new as that of the build system.
+    /// Options for lld, if it is the linker: identical functions are merged, and relocations are packed to about a bit each if this system
+    /// supports that. In any case a library requires a glibc that is at least as new as the build system's.
     fn linking(self) -> &'static [&'static str] {
         match self.target {
             Some(target) if target.contains("-linux-android") => &["--icf=all", "-O2"],
@@ -45,13 +45,13 @@ impl Carried<'_> {
     }
 }
 
-/// Unwind tables are smaller if all functions have frame pointers.
+/// Compiler flags. Frame pointers in all functions make unwind tables smaller.
 fn flags() -> Vec<String> {
     ["-Cforce-frame-pointers=yes".to_owned()].into_iter().chain(remapped()).collect()
 }
 
-/// Flags with which panics name sources without the build machine's folders, and those of the standard library in the same
-/// way whether or not this machine has them.
+/// Flags that remove the build machine's folders from source paths in panics. Paths of the standard library become the same whether or
+/// not its sources are installed.
 pub(crate) fn remapped() -> Vec<String> {
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| Some(std::env::home_dir()?.join(".cargo")));
     let registries = home.and_then(|home| std::fs::read_dir(home.join("registry/src")).ok());
@@ -61,21 +61,21 @@ pub(crate) fn remapped() -> Vec<String> {
     shortened.chain(standard_library()).collect()
 }
 
-/// The compiled parts of the standard library name their sources by the commit of the compiler; so do those that are compiled here.
+/// Maps the installed sources of the standard library to the paths in its precompiled part, which contain the compiler's commit.
 fn standard_library() -> Option<String> {
     let (sysroot, version) = (said("rustc", &["--print", "sysroot"])?, said("rustc", &["-vV"])?);
     let commit = version.lines().find_map(|line| line.strip_prefix("commit-hash: "))?;
     Some(format!("--remap-path-prefix={}/lib/rustlib/src/rust=/rustc/{commit}", sysroot.trim()))
 }
 
-/// True if Rust includes its own linker and uses it.
+/// True if Rust includes lld and uses it by default.
 fn links_with_lld() -> bool {
     let is_it = cfg!(all(target_os = "linux", target_arch = "x86_64", target_env = "gnu"));
     let libraries = said("rustc", &["--print", "target-libdir"]);
     is_it && libraries.is_some_and(|path| Path::new(path.trim()).with_file_name("bin/gcc-ld/ld.lld").exists())
 }
 
-/// True for glibc 2.36 and later.
+/// True if the system supports packed relocations: glibc 2.36 and later.
 fn reads_relr() -> bool {
     let glibc = said("getconf", &["GNU_LIBC_VERSION"]);
     let version = glibc.as_deref().and_then(|text| text.trim().strip_prefix("glibc 2.")?.parse::<u32>().ok());

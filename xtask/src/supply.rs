@@ -1,4 +1,4 @@
-//! The supply chain, and the compatibility of the libraries with the last release.
+//! Checks the supply chain, and the compatibility of the libraries with the last release.
 
 use crate::shell::{cargo, output_of, root, run};
 use std::process::Command;
@@ -7,19 +7,19 @@ fn has(tool: &str) -> bool {
     cargo(&[tool, "--version"]).output().is_ok_and(|output| output.status.success())
 }
 
-/// Installs a subcommand of cargo if it is missing.
+/// Installs a cargo subcommand if it is missing.
 fn install(tool: &str) -> Result<(), String> {
     if has(tool) { Ok(()) } else { run(cargo(&["install", "--locked", &format!("cargo-{tool}")])) }
 }
 
-/// Installs missing tools, and checks what [`check`] leaves out without them.
+/// Installs missing tools, and runs all checks, including those that [`check`] skips without the tools.
 pub(crate) fn check_all() -> Result<(), String> {
     ["deny", "audit"].into_iter().try_for_each(install)?;
     check()?;
     versions()
 }
 
-/// Checks licences, sources and, if their list can be fetched, advisories of all dependencies, with both tools if both are installed.
+/// Checks licences, sources and advisories of all dependencies. Checks whose tool or advisory list is not available are skipped.
 pub(crate) fn check() -> Result<(), String> {
     if !has("deny") {
         eprintln!("\nxtask: the supply chain is not checked: `cargo xtask lint all` installs cargo-deny");
@@ -35,7 +35,7 @@ pub(crate) fn check() -> Result<(), String> {
     if has("audit") { run(cargo(&["audit"])) } else { Ok(()) }
 }
 
-/// Compares the interfaces of the published libraries with those of the last release, the newest tag `v*`, if there is one.
+/// Compares the public interfaces of the published libraries with the last release, which is the newest tag `v*`, if there is one.
 pub(crate) fn versions() -> Result<(), String> {
     let mut describe = Command::new("git");
     describe.args(["describe", "--tags", "--abbrev=0", "--match", "v*"]).current_dir(root());
@@ -48,7 +48,7 @@ pub(crate) fn versions() -> Result<(), String> {
     versions_since(tag.trim())
 }
 
-/// Compares the interfaces of the published libraries with those of a revision.
+/// Compares the public interfaces of the published libraries with those of a revision.
 pub(crate) fn versions_since(revision: &str) -> Result<(), String> {
     install("semver-checks")?;
     run(cargo(&["semver-checks", "--workspace", "--baseline-rev", revision]))

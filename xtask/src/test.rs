@@ -9,16 +9,16 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The test program that runs on every driver; the others only run on the first one.
+/// The test program that runs on every driver. All others only run on the first driver.
 const DEVICE_TESTS: &str = "devices";
 
-/// Tests that use cooperative matrices, which the newest lavapipe supports: a program, and the names of its tests.
+/// Tests that use cooperative matrices, which only the newest lavapipe supports: a test program, and filters of its tests.
 const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);
 
-/// The slowest test programs, which start first.
+/// The slowest test programs, which are started first.
 const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "training", "devices"];
 
-/// Lints of texts and of code, which rebuild all libraries, and the supply chain.
+/// Lints prose and code, which rebuilds all libraries, and checks the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
     run_command(cargo(&["test", "-p", "rewire-tests", "--test", "reference", "prose_of_all_files"]))?;
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
@@ -26,7 +26,7 @@ pub(crate) fn lint() -> Result<(), String> {
     supply::check()
 }
 
-/// The documentation of all libraries and the book without warnings, a minute on two cores.
+/// Builds the documentation of all libraries and the book; warnings are errors. Takes a minute on two cores.
 pub(crate) fn documentation() -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
@@ -34,7 +34,7 @@ pub(crate) fn documentation() -> Result<(), String> {
     book()
 }
 
-/// Builds the book into `target/book`. Tests check its links and run its programs.
+/// Builds the book into `target/book`. Other tests check its links and run its programs.
 fn book() -> Result<(), String> {
     let mut command = Command::new("mdbook");
     command.args(["build", "docs"]).current_dir(root());
@@ -54,7 +54,7 @@ fn book() -> Result<(), String> {
     }
 }
 
-/// Links of the built pages to files of the repository, which are relative to `docs` and named as pages.
+/// Corrects the links from built pages to files of the repository. mdBook keeps them relative to `docs`, with the extension of pages.
 fn lead_out(book: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", book.display());
     for entry in std::fs::read_dir(book).map_err(failed)? {
@@ -80,14 +80,14 @@ fn lead_out(book: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Formatting and all tests.
+/// Checks formatting and runs all tests.
 pub(crate) fn run() -> Result<(), String> {
     run_command(cargo(&["fmt", "--all", "--check"]))?;
     let [first, rest @ ..] = &environments()[..] else { return Ok(()) };
     let mut programs = programs::build()?;
     programs
         .sort_by_key(|program| LONG_TESTS.iter().position(|name| *name == program.name).unwrap_or(LONG_TESTS.len()));
-    // The packages of unit tests share the sources of other packages.
+    // Packages of unit tests are excluded: they contain sources of other packages.
     let documentation = first.apply(cargo(&["test", "--workspace", "--doc", "--exclude", "rewire-*-units"]));
     let mut jobs = vec![Job { title: "examples in the documentation".to_owned(), command: documentation }];
     for environment in [first].into_iter().chain(rest) {
@@ -111,14 +111,14 @@ pub(crate) fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// Writes the generated pages, which tests compare with the source.
+/// Writes the generated pages, which tests compare with the sources.
 pub(crate) fn write_reference() -> Result<(), String> {
     let mut command = cargo(&["test", "--quiet", "-p", "rewire-tests", "--test", "reference", "the_page_of"]);
     command.env("REWIRE_WRITE_REFERENCE", "1");
     run_command(command)
 }
 
-/// The Vulkan driver that tests see; `None` for that of the system.
+/// A test environment. `driver` is the only Vulkan driver that tests find; `None` for the system's drivers.
 struct Environment {
     name: &'static str,
     driver: Option<PathBuf>,
@@ -137,7 +137,7 @@ fn environments() -> Vec<Environment> {
 
 impl Environment {
     fn apply(&self, mut command: Command) -> Command {
-        // lavapipe takes longer to compile a shader than a test takes to run it.
+        // By default, lavapipe takes longer to compile a shader than a test takes to run it.
         command.env("GALLIVM_PERF", "nopt");
         with_driver(command, self.driver.as_deref())
     }

@@ -1,15 +1,15 @@
-//! A virtual environment of Python in the build folder.
+//! A virtual Python environment in the build folder.
 
 use crate::shell::{root, run};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A program of the environment.
+/// The path of a program in the environment.
 pub(crate) fn program(name: &str) -> PathBuf {
     root().join("target/python/bin").join(name)
 }
 
-/// Installs packages, or options of pip with them.
+/// Installs packages. The arguments may include options of pip.
 pub(crate) fn install(packages: &[&str]) -> Result<(), String> {
     if !program("pip").exists() {
         let mut command = Command::new("python3");

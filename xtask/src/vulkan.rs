@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A Vulkan driver that computes on the CPU.
+/// A Vulkan driver that runs on the CPU.
 #[derive(Clone, Copy)]
 pub(crate) enum SoftwareDriver {
     Lavapipe,
@@ -16,7 +16,7 @@ impl SoftwareDriver {
         }
     }
 
-    /// The manifest for the Vulkan loader.
+    /// The driver's manifest for the Vulkan loader; `None` if it is not installed.
     pub(crate) fn manifest(self) -> Option<PathBuf> {
         let (folders, prefix): (&[&str], _) = match self {
             Self::Lavapipe => {
@@ -35,7 +35,7 @@ pub(crate) fn has_loader() -> bool {
     folders.iter().chain([&PathBuf::from(multiarch)]).any(|folder| folder.join("libvulkan.so.1").exists())
 }
 
-/// Restricts a command to one driver; no restriction for `None`.
+/// Restricts a command to one Vulkan driver; `None` for no restriction.
 pub(crate) fn with_driver(mut command: Command, driver: Option<&Path>) -> Command {
     if let Some(driver) = driver {
         command.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
@@ -43,7 +43,7 @@ pub(crate) fn with_driver(mut command: Command, driver: Option<&Path>) -> Comman
     command
 }
 
-/// The validation layer that comes with Chromium.
+/// The validation layer that Chromium's package includes.
 pub(crate) fn validation_layer() -> Option<PathBuf> {
     let folder = SoftwareDriver::SwiftShader.manifest()?.parent()?.to_owned();
     file_with_prefix(&folder, "libVkLayer_khronos_validation", ".so")

@@ -1,4 +1,4 @@
-//! Writes the JavaScript of a WebAssembly library: `bindgen LIBRARY FOLDER`.
+//! Writes the JavaScript bindings of a WebAssembly library: `bindgen LIBRARY FOLDER`.
 #![forbid(unsafe_code)]
 
 mod order;

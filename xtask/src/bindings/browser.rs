@@ -7,10 +7,10 @@ use std::path::Path;
 use std::process::Command;
 use std::thread;
 
-/// Exported models that the page runs: a decoder, an encoder, and convolutions.
+/// Exported models that the page runs: a decoder, an encoder and a convolutional network.
 const EXPORTED: [&str; 3] = ["tests/pt2/hf_qwen3", "tests/browser/hf_bert", "tests/browser/resnet_small"];
 
-/// Programs that it takes, and what installs them on Debian.
+/// Required programs, and the Debian packages that contain them.
 const PROGRAMS: [(&str, &str); 2] = [("chromium", "chromium"), ("node", "nodejs")];
 
 pub(super) fn missing() -> Option<String> {
@@ -48,14 +48,14 @@ pub(super) fn test() -> Result<(), String> {
     }
 }
 
-/// Runs tests of the page.
+/// Runs a test script of the page.
 fn node(tests: &str, address: &str) -> Result<(), String> {
     let mut command = Command::new("node");
     command.arg("--no-warnings").arg(Path::new("xtask/src/bindings").join(tests)).arg(address).current_dir(root());
     run(command)
 }
 
-/// Puts what finds barriers beside the page.
+/// Copies axe-core, which finds accessibility problems, next to the page.
 fn copy_axe(folder: &Path) -> Result<(), String> {
     let mut command = Command::new("npm");
     command.args(["root", "--global"]);
@@ -67,7 +67,7 @@ fn copy_axe(folder: &Path) -> Result<(), String> {
     std::fs::copy(library, folder.join("axe.js")).map(drop).map_err(|error| format!("axe-core: {error}"))
 }
 
-/// Checks the types of the library against a program that uses all of it.
+/// Checks the type declarations of the library with a program that uses all of them.
 fn check_types(folder: &Path) -> Result<(), String> {
     if !succeeds("tsc", &["--version"]) {
         eprintln!("\nxtask: types are not checked: `npm install --global typescript` installs what does");
@@ -82,7 +82,7 @@ fn check_types(folder: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// Bundles the program of the README with its worker.
+/// Bundles the program of the README and its worker.
 fn bundle(folder: &Path) -> Result<(), String> {
     if !succeeds("esbuild", &["--version"]) {
         eprintln!("\nxtask: no bundle is tested: `npm install --global esbuild` installs what makes it");
@@ -94,7 +94,7 @@ fn bundle(folder: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// A package of an imported pipeline with columns of several kinds.
+/// Writes a package of an imported pipeline with several types of columns.
 fn import(package: &Path) -> Result<(), String> {
     let folder = root().join("tests/columns");
     let mut command = rewire(&["import"]);
@@ -103,15 +103,15 @@ fn import(package: &Path) -> Result<(), String> {
     run(command)
 }
 
-/// A package of a model that PyTorch exported.
+/// Writes a package of a model that PyTorch exported.
 fn package(model: &Path, package: &Path) -> Result<(), String> {
     let mut command = rewire(&["package", "--model"]);
     command.arg(model).arg("--out").arg(package);
     run(command)
 }
 
-/// Writes the programs of the page besides the prediction example as a module that exports their results: they rank the request of the README,
-/// run an exported model and generate items.
+/// Writes the programs of the page, except the prediction example, as a module that exports their results. They rank the README's
+/// request, run an exported model and generate items.
 fn write_programs(file: &Path) -> Result<(), String> {
     let page = std::fs::read_to_string(root().join("docs/browser.md")).map_err(|error| format!("the page: {error}"))?;
     let blocks = page.split("```js\n").skip(1).filter_map(|rest| Some(rest.split_once("```")?.0));

@@ -1,4 +1,4 @@
-//! Tests the C library as shipped in apps.
+//! Tests the C library in the form that apps ship.
 
 use crate::capi;
 use crate::shell::{root, run_captured, succeeds};
@@ -6,8 +6,8 @@ use crate::vulkan::{SoftwareDriver, has_loader, with_driver};
 use std::path::Path;
 use std::process::Command;
 
-/// Maximum size of the shared library in bytes: with all features, and only for packages.
-/// Operators of imported models and decoders are in both, since a package may hold any of them.
+/// Maximum size of the shared library with all features, in bytes. The next constant is for the library that only supports packages.
+/// Both contain the operators of imported models and decoders, since any package may need them.
 const MOST: u64 = 11_500_000;
 const MOST_WITH_PACKAGES: u64 = 6_250_000;
 
@@ -15,7 +15,7 @@ pub(super) fn missing() -> Option<String> {
     (!succeeds("cc", &["--version"])).then(|| "`apt-get install gcc` installs a compiler".to_owned())
 }
 
-/// Programs rank with both libraries, on the CPU and on a device that they open by Vulkan.
+/// Builds both libraries and runs C programs that rank, on the CPU and on a Vulkan device that the program opens.
 pub(super) fn test() -> Result<(), String> {
     for (packages, most) in [(false, MOST), (true, MOST_WITH_PACKAGES)] {
         let folder = root().join(if packages { "target/c-packages" } else { "target/c" });
@@ -30,7 +30,7 @@ pub(super) fn test() -> Result<(), String> {
     Ok(())
 }
 
-/// The limits are for x86-64.
+/// Checks the size of a library. The limits only apply to x86-64 Linux.
 fn check_size(library: &Path, most: u64) -> Result<(), String> {
     let size = std::fs::metadata(library).map_err(|error| format!("{}: {error}", library.display()))?.len();
     eprintln!("{}: {size} bytes", library.display());
@@ -38,7 +38,7 @@ fn check_size(library: &Path, most: u64) -> Result<(), String> {
     if is_less { Ok(()) } else { Err(format!("{} has {size} bytes: expected {most} at most", library.display())) }
 }
 
-/// Builds a program with a library and runs it with a stored package.
+/// Builds a C program with a library, runs it with a stored package, and checks its output.
 fn expect(folder: &Path, source: &str, begins: &str) -> Result<(), String> {
     let program = folder.join(source).with_extension("");
     let mut compiler = Command::new("cc");

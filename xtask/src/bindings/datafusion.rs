@@ -1,4 +1,4 @@
-//! Tests the example of an SQL function, which is not a member of the workspace.
+//! Tests the SQL function example, which is not a workspace member.
 
 use crate::shell::{cargo, run};
 

@@ -7,16 +7,16 @@ use crate::shell::{cargo, rewire, root, run, run_captured, succeeds, tests};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The Kotlin compiler in the npm registry, published by JetBrains.
+/// The Kotlin compiler, which JetBrains publishes in the npm registry.
 const KOTLIN: &str = "kotlin-compiler@2.4.20";
 
-/// Debian's path of the library for native calls from the JVM.
+/// Path of JNA, the library for native calls from the JVM, on Debian.
 const JNA: &str = "/usr/share/java/jna.jar";
 
 /// The mobile targets.
 const PHONES: [&str; 2] = ["aarch64-linux-android", "aarch64-apple-ios"];
 
-/// The symbols that a Swift app needs.
+/// Symbols that a Swift app needs.
 const SWIFT: [&str; 13] = [
     "open class Ranker:",
     "public static func load(path: String, options: Options? = nil)throws  -> Ranker",
@@ -46,7 +46,7 @@ pub(super) fn missing_of_kotlin() -> Option<String> {
     Some(format!("`apt-get install {missing}` installs what runs it"))
 }
 
-/// Kotlin calls every function of the library, and so do the program and the fragments of the page.
+/// Runs Kotlin tests that call every function of the library, and the program and the fragments of the page.
 pub(super) fn test_kotlin() -> Result<(), String> {
     let folder = built()?;
     let kotlin = kotlin()?;
@@ -72,7 +72,7 @@ pub(super) fn test_kotlin() -> Result<(), String> {
     check_fragments(&folder, java("fragments.jar", "FragmentsKt"))
 }
 
-/// Writes a program of the tests with the page's fragments of a language.
+/// Inserts the page's code fragments of a language into a test program.
 fn write_fragments(language: &str, name: &str, file: &Path) -> Result<PathBuf, String> {
     let mut program = read(&root().join("crates/mobile/tests").join(name))?;
     for fragment in ["rank", "generate"] {
@@ -83,7 +83,7 @@ fn write_fragments(language: &str, name: &str, file: &Path) -> Result<PathBuf, S
     Ok(file.to_owned())
 }
 
-/// Runs the fragments of the page, which print the items that it shows.
+/// Runs the fragments of the page and compares the items that they print with the page.
 fn check_fragments(folder: &Path, mut command: Command) -> Result<(), String> {
     let mut package = rewire(&["package", "--model"]);
     package.arg(root().join("tests/decoders/qwen3")).arg("--out").arg(folder.join("decoder.rewire"));
@@ -93,7 +93,7 @@ fn check_fragments(folder: &Path, mut command: Command) -> Result<(), String> {
     if text.contains(&items) { Ok(()) } else { Err(format!("expected\n{items}got\n{text}")) }
 }
 
-/// Checks that the Swift bindings have the symbols that an app needs.
+/// Checks that the Swift bindings declare the symbols that an app needs.
 pub(super) fn test_swift() -> Result<(), String> {
     let text = read(&built()?.join("swift/Rewire.swift"))?;
     let absent: Vec<&str> = SWIFT.into_iter().filter(|declared| !text.contains(declared)).collect();
@@ -107,7 +107,7 @@ pub(super) fn missing_of_swiftc() -> Option<String> {
     })
 }
 
-/// Swift calls every function of the library, and so do the program and the fragments of the page.
+/// Runs Swift tests that call every function of the library, and the program and the fragments of the page.
 pub(super) fn test_swiftc() -> Result<(), String> {
     let folder = built()?;
     let compile = |program: &Path, name: &str| {
@@ -122,7 +122,7 @@ pub(super) fn test_swiftc() -> Result<(), String> {
         command.env("LD_LIBRARY_PATH", libraries()).current_dir(&folder);
         command
     };
-    // The file of the statements of a program is `main.swift`.
+    // Swift only allows top-level statements in `main.swift`.
     let main = folder.join("main.swift");
     write(&main, &read(&root().join("crates/mobile/tests/rank.swift"))?)?;
     compile(&main, "test")?;
@@ -138,14 +138,14 @@ pub(super) fn missing_of_phones() -> Option<String> {
     (!missing.is_empty()).then(|| format!("`rustup target add {}` installs what it takes", missing.join(" ")))
 }
 
-/// Checks the library for mobile targets; building it would require their linkers.
+/// Checks the library for mobile targets. It is not built, because that would require their linkers.
 pub(super) fn test_phones() -> Result<(), String> {
     PHONES.into_iter().try_for_each(|target| {
         run(cargo(&["check", "-p", "rewire-mobile", "-p", "rewire-capi", "--lib", "--target", target]))
     })
 }
 
-/// The folder of this build's libraries.
+/// The folder of the built libraries.
 fn libraries() -> PathBuf {
     root().join("target/debug/deps")
 }
@@ -158,7 +158,7 @@ fn built() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// The folder of the Kotlin compiler, which is fetched once, and its libraries.
+/// The folder of the Kotlin compiler and its libraries, which are fetched once.
 fn kotlin() -> Result<PathBuf, String> {
     let folder = root().join("target/kotlin");
     let compiler = folder.join("node_modules/kotlin-compiler");
@@ -170,7 +170,7 @@ fn kotlin() -> Result<PathBuf, String> {
     Ok(compiler)
 }
 
-/// With a stored package, its users, and the folder of a decoder.
+/// Adds the arguments of the tests: a stored package, its users, and the folder of a decoder.
 fn with_users(mut command: Command) -> Command {
     let packages = root().join("crates/cli/tests/packages");
     command.arg(packages.join("format-1.rewire")).arg(packages.join("users.jsonl"));

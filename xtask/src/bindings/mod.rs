@@ -1,4 +1,4 @@
-//! Tests the library in other environments: one part per environment.
+//! Tests the library in other languages and environments, one part for each.
 
 mod browser;
 mod c;
@@ -10,7 +10,7 @@ pub(crate) mod readme;
 /// An environment and its test.
 struct Part {
     name: &'static str,
-    /// A missing requirement of the test, and how to install it.
+    /// Returns a missing requirement of the test, and how to install it.
     missing: fn() -> Option<String>,
     test: fn() -> Result<(), String>,
 }
@@ -32,7 +32,7 @@ const PARTS: [Part; 10] = [
 pub(crate) struct Options(Vec<&'static Part>);
 
 impl Options {
-    /// Parses names of parts; all by default.
+    /// Parses the names of parts. Without names, all parts are tested.
     pub(crate) fn parse(arguments: &[&str]) -> Result<Self, String> {
         let known = || PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
         let find = |name: &&str| {
@@ -44,7 +44,7 @@ impl Options {
     }
 }
 
-/// Tests all parts, even if one fails, and reports those that had to be skipped.
+/// Tests all parts, even if one fails, and reports the parts that were skipped.
 pub(crate) fn run(Options(parts): &Options) -> Result<(), String> {
     let mut failed = vec![];
     let mut said = vec![];

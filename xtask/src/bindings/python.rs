@@ -1,10 +1,10 @@
-//! Tests the wheel in a virtual environment, and the clusters that use it.
+//! Tests the wheel in a virtual environment, and on clusters.
 
 use crate::shell::{cargo, root, run, succeeds};
 use crate::venv::{self, program};
 use std::process::Command;
 
-/// Checks Python's requirements for a test.
+/// Checks that Python can run a test.
 const READY: &str = "import sys, venv, ensurepip; assert sys.version_info >= (3, 11)";
 
 pub(super) fn missing() -> Option<String> {
@@ -41,13 +41,13 @@ pub(super) fn test_clusters() -> Result<(), String> {
     run(command)
 }
 
-/// Trainings as ranks of torchrun and of Ray.
+/// Tests training with ranks started by torchrun and by Ray.
 pub(super) fn test_ranks() -> Result<(), String> {
     install(&["aiohttp", "numpy", "pyarrow", "pytest", "ray[data]", "torch"])?;
     run(pytest(&["test_training.py"]))
 }
 
-/// Builds the wheel and installs it together with packages of the registry.
+/// Builds the wheel, and installs it together with packages from PyPI.
 fn install(packages: &[&str]) -> Result<(), String> {
     venv::install(&[&["maturin>=1.10,<2"], packages].concat())?;
     let wheels = root().join("target/wheels");
@@ -68,7 +68,7 @@ fn pytest(files: &[&str]) -> Command {
     python(&[&["-m", "pytest", "--quiet", "-p", "no:cacheprovider"], files].concat())
 }
 
-/// Python with the wheel, beside its tests.
+/// Runs Python with the wheel, in the folder of its tests.
 fn python(arguments: &[&str]) -> Command {
     let mut command = Command::new(program("python"));
     command.args(arguments).current_dir(root().join("crates/python/tests"));

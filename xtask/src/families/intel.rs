@@ -1,4 +1,4 @@
-//! Intel's driver. Debian lacks its shim, which is built from Mesa's source of the same version.
+//! Intel's driver. Debian has no package of its shim, so the shim is built from Mesa's source of the same version.
 
 use crate::setup::Apt;
 use crate::shell::{root, run, run_captured};
@@ -30,14 +30,14 @@ const OFF: [&str; 16] = [
     "-Dzstd=disabled",
 ];
 
-/// The driver, and the shim that replaces the kernel driver.
+/// The driver, and the shim that emulates the kernel driver.
 pub(super) struct IntelDriver {
     pub libraries: PathBuf,
     pub shim: PathBuf,
 }
 
 impl IntelDriver {
-    /// The driver in `target/`, fetched and built once.
+    /// Returns the driver in `target/`, which is fetched and built once.
     pub fn get() -> Result<Self, String> {
         let folder = root().join("target/intel");
         let (done, libraries) =
@@ -54,7 +54,7 @@ impl IntelDriver {
     }
 }
 
-/// Fetches and unpacks the packages of the driver; returns the version of Mesa.
+/// Fetches and unpacks the driver's packages. Returns the version of Mesa.
 fn fetch(folder: &Path) -> Result<String, String> {
     let script = format!(
         "mkdir -p apt/lists/partial apt/cache && echo 'deb {MIRROR} {SUITE} main' > apt/sources.list && \

@@ -1,6 +1,6 @@
-//! Compiles kernels for GPUs that are not present, with the compilers of their drivers.
+//! Compiles kernels for GPUs that are not present, using the compilers in their drivers.
 //!
-//! Mesa's drivers run on a shim that replaces the kernel driver and the hardware: every kernel is compiled, and nothing is computed.
+//! Mesa's drivers run with a shim that emulates the kernel driver and the hardware. Kernels are compiled, but not run.
 
 mod intel;
 mod page;
@@ -13,13 +13,13 @@ use intel::IntelDriver;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A target GPU of a driver.
+/// A GPU that a driver can compile for.
 struct Family {
     name: &'static str,
     /// Its common name.
     title: &'static str,
     driver: Driver,
-    /// Its name for the shim.
+    /// The GPU's name for the shim.
     value: &'static str,
 }
 
@@ -33,7 +33,7 @@ enum Driver {
 }
 
 impl Driver {
-    /// The library, its shim, and the variable that selects the GPU, if the driver supports several.
+    /// The driver's library, its shim, and the environment variable that selects the GPU if there are several.
     fn files(self) -> (&'static str, &'static str, Option<&'static str>) {
         match self {
             Self::Radv => ("libvulkan_radeon.so", "libamdgpu_noop_drm_shim.so", Some("AMDGPU_GPU_ID")),
@@ -45,7 +45,7 @@ impl Driver {
     }
 }
 
-/// The occupancy that products and attention should have.
+/// The intended minimum occupancy of matmul and attention kernels.
 #[derive(Clone, Copy)]
 struct Aim {
     occupancy: u64,
@@ -88,12 +88,12 @@ const FAMILIES: [Family; 16] = [
     family("lnl", "Intel Lunar Lake", Driver::Anv, "lnl"),
 ];
 
-/// The families whose kernels the tests compile, if the Debian unstable tree was fetched.
+/// The GPUs that tests compile kernels for, if the Debian unstable tree has been fetched.
 const TESTED: [&str; 4] = ["navi31", "ampere", "adreno740", "m1"];
-/// The workloads that they compile.
+/// The workloads whose kernels tests compile.
 const TESTED_WORKS: [&str; 6] = ["demo", "attention", "softmax-attention", "addmm", "layer-norm", "stu-layer"];
 
-/// f32 and f16 kernels for the tested families, none of which may spill.
+/// Jobs that compile f32 and f16 kernels for the tested GPUs. No kernel may spill.
 pub(crate) fn tests(tree: &NewerLavapipe) -> Result<Vec<Job>, String> {
     let mut jobs = vec![];
     for family in FAMILIES.iter().filter(|family| TESTED.contains(&family.name)) {
@@ -106,12 +106,12 @@ pub(crate) fn tests(tree: &NewerLavapipe) -> Result<Vec<Job>, String> {
     Ok(jobs)
 }
 
-/// Compiles them.
+/// Runs the jobs of [`tests()`].
 pub(crate) fn check() -> Result<(), String> {
     programs::run(tests(&prepared()?)?)
 }
 
-/// The program and the drivers, built and fetched.
+/// Builds the program and fetches the drivers.
 fn prepared() -> Result<NewerLavapipe, String> {
     if !cfg!(target_os = "linux") {
         return Err("the drivers are made for Linux".into());
@@ -126,7 +126,7 @@ fn prepared() -> Result<NewerLavapipe, String> {
     }
 }
 
-/// The golden cases.
+/// Paths of the golden cases.
 fn cases() -> Result<Vec<String>, String> {
     let folder = root().join("tests/golden");
     let failed = |error| format!("{}: {error}", folder.display());
@@ -146,8 +146,8 @@ fn cases() -> Result<Vec<String>, String> {
     Ok(cases)
 }
 
-/// Compiles the kernels of the demo, the standard workloads and the golden cases for some families, or for all, in which case
-/// it writes `docs/gpus.md`.
+/// Compiles the kernels of the demo, the standard workloads and the golden cases for some GPUs, or for all of them, and then also
+/// writes `docs/gpus.md`.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let forward = cases()?;
     let backward = std::iter::once("--backward".to_owned()).chain(forward.clone()).collect();
@@ -180,7 +180,7 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     if names.is_empty() { page::write(&sections) } else { Ok(()) }
 }
 
-/// The program with the driver of a family.
+/// The program with the driver of a GPU.
 fn with_family(family: &Family, tree: &NewerLavapipe, intel: Option<&IntelDriver>) -> Result<Command, String> {
     let program = root().join("target/debug/rewire");
     let (library, shim, variable) = family.driver.files();

@@ -1,4 +1,4 @@
-//! The page of the drivers' statistics on all kernels.
+//! The page with the drivers' statistics of all kernels.
 
 use super::Aim;
 use crate::shell::root;
@@ -6,19 +6,19 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-/// The lines of the page that enclose each generated table.
+/// Marker lines of the page that enclose the generated tables.
 const MARKS: [[&str; 2]; 2] = [
     ["<!-- families: written by `cargo xtask families` -->", "<!-- end of families -->"],
     ["<!-- aims: written by `cargo xtask families` -->", "<!-- end of aims -->"],
 ];
 
-/// The header of each.
+/// The header of each table.
 const HEADERS: [&str; 2] = [
     "| GPU | schedule | kernels | subgroup | spilling | worst | registers | occupancy | matrices |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     "| GPU | aim | kernels | products below it | pairs below it | the least |\n| --- | --- | --- | --- | --- | --- |\n",
 ];
 
-/// Kernels of a family.
+/// Statistics of the kernels of a GPU.
 #[derive(Default)]
 pub(super) struct Figures {
     kernels: Vec<Kernel>,
@@ -37,7 +37,7 @@ struct Kernel {
 }
 
 impl Figures {
-    /// Parses `rewire compile --json` output. A shader that several workloads share counts once.
+    /// Parses the output of `rewire compile --json`. A shader that several workloads share is counted once.
     pub fn of(lines: &str) -> Self {
         let records = lines.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut figures = Self::default();
@@ -70,7 +70,7 @@ impl Figures {
         format!("{} kernels, {spilling} spill, {} failed", self.kernels.len(), self.failed)
     }
 
-    /// One row per schedule.
+    /// The rows of a GPU in the first table, one per schedule.
     fn rows(&self, title: &str) -> String {
         let mut by_schedule: BTreeMap<&str, Vec<&Kernel>> = BTreeMap::new();
         for kernel in &self.kernels {
@@ -99,7 +99,7 @@ impl Figures {
         rows
     }
 
-    /// The products and pairs whose occupancy is below an aim: of all kernels, and of the standard workloads.
+    /// The number of matmul and attention kernels with an occupancy below the aim, among all kernels and among the standard workloads.
     fn below(&self, title: &str, Aim { occupancy, unit }: Aim) -> String {
         let row = |name: &str, kernels: &dyn Fn(&Kernel) -> bool| {
             let of = |schedule: &str| {
@@ -121,7 +121,7 @@ impl Figures {
     }
 }
 
-/// The statistics of a family.
+/// The statistics of a GPU on the page.
 pub(super) struct Section {
     pub title: &'static str,
     pub aim: Option<Aim>,

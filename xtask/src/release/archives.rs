@@ -6,8 +6,8 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Packages the published crates and checks them as a workspace of unpacked archives, which take each other's sources from there. It shares
-/// the build folder, and so the compiled dependencies.
+/// Packages the published crates, unpacks the archives into a workspace, and checks it. Crates use the unpacked sources of each other.
+/// The build folder is shared, so that compiled dependencies are reused.
 pub(crate) fn check() -> Result<(), String> {
     let workspace = metadata(&["--no-deps"])?;
     let published: Vec<&Value> =
@@ -41,7 +41,7 @@ pub(crate) fn check() -> Result<(), String> {
     Ok(())
 }
 
-/// The manifest of a workspace of unpacked crates, with the profiles of this one, so that compiled dependencies are shared.
+/// The manifest of a workspace of unpacked crates. It has the profiles of this workspace, so that compiled dependencies are reused.
 fn workspace_of(names: &[&str], members: &[String]) -> Result<String, String> {
     let path: PathBuf = root().join("Cargo.toml");
     let own = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

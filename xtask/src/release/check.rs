@@ -1,5 +1,5 @@
-//! Checks a built release: its checksums, its lists of libraries, and in every language whose tools are here the program of the README, which has
-//! to print its scores.
+//! Checks a built release: its checksums, its lists of libraries, and for every language whose tools are installed, that the program of
+//! the README prints the README's scores.
 
 use super::VERSION;
 use super::dist::{Dist, copy, created, write};
@@ -15,9 +15,9 @@ use std::thread;
 /// A language of the README.
 struct Language {
     name: &'static str,
-    /// What its check runs.
+    /// Programs that the check requires.
     tools: &'static [&'static str],
-    /// Runs the program of the README with the model `model.rewire` of a folder, and returns what it prints.
+    /// Runs the program of the README in a folder that contains `model.rewire`, and returns its output.
     print: fn(&Dist, &Path) -> Result<String, String>,
 }
 
@@ -29,7 +29,7 @@ const LANGUAGES: [Language; 5] = [
     Language { name: "javascript", tools: &["node", "chromium"], print: javascript },
 ];
 
-/// Checks all that a folder contains.
+/// Checks the contents of a release folder.
 pub(super) fn check(dist: &Dist) -> Result<(), String> {
     let mut command = Command::new("sha256sum");
     command.args(["--check", "--strict", "--quiet", "SHA256SUMS"]).current_dir(&dist.folder);
@@ -46,7 +46,7 @@ pub(super) fn check(dist: &Dist) -> Result<(), String> {
     if failed.is_empty() { Ok(()) } else { Err(failed.join("\n")) }
 }
 
-/// Compares what the program of a language prints with the scores of the README. A language whose tools are missing is left out.
+/// Compares the output of a language's program with the scores in the README. A language whose tools are missing is skipped.
 fn scores_of(language: &Language, dist: &Dist, folder: &Path) -> Result<(), String> {
     if let Some(tool) = language.tools.iter().find(|tool| !succeeds(tool, &["--version"])) {
         eprintln!("\nxtask: the program in {} is not checked: there is no {tool}", language.name);
@@ -62,7 +62,7 @@ fn scores_of(language: &Language, dist: &Dist, folder: &Path) -> Result<(), Stri
     Ok(())
 }
 
-/// The bill of materials and the licences name the same libraries, each with a licence.
+/// Checks that the bill of materials and the licences name the same libraries, each with a licence.
 fn libraries(folder: &Path) -> Result<(), String> {
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).map_err(|error| format!("{name}: {error}"));
     let (bill, licences) = (read("rewire.cdx.json")?, read("THIRD-PARTY-LICENCES.txt")?);
@@ -79,7 +79,7 @@ fn libraries(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Unpacks an archive, and returns the folder that it contains.
+/// Unpacks an archive, and returns its top-level folder.
 fn unpacked(dist: &Dist, archive: &str, folder: &Path) -> Result<PathBuf, String> {
     let archive = dist.folder.join(archive);
     let listed = output_of(Command::new("tar").arg("-tzf").arg(&archive))?;
@@ -88,7 +88,7 @@ fn unpacked(dist: &Dist, archive: &str, folder: &Path) -> Result<PathBuf, String
     Ok(folder.join(name))
 }
 
-/// The program prints the areas under curves that the README shows.
+/// Checks that the program prints the same AUC values as the README.
 fn quick_start(program: &Path) -> Result<(), String> {
     let printed = run_captured({
         let mut command = Command::new(program);
@@ -105,7 +105,7 @@ fn quick_start(program: &Path) -> Result<(), String> {
     }
 }
 
-/// The crates, with the libraries of the release.
+/// Runs the README's Rust program, built from the crates like the release.
 fn rust(dist: &Dist, folder: &Path) -> Result<String, String> {
     run(reproducible(cargo(&[&BUILD[..], &["-p", "rewire-examples", "--example", "readme"]].concat()), dist))?;
     let mut command = Command::new(root().join("target/release/examples/readme"));
@@ -113,7 +113,7 @@ fn rust(dist: &Dist, folder: &Path) -> Result<String, String> {
     run_captured(command)
 }
 
-/// The wheel in a new environment.
+/// Runs the README's Python program with the wheel in a new environment.
 fn python(dist: &Dist, folder: &Path) -> Result<String, String> {
     let environment = folder.join("environment");
     output_of(Command::new("python3").args(["-m", "venv"]).arg(&environment))?;
@@ -127,7 +127,7 @@ fn python(dist: &Dist, folder: &Path) -> Result<String, String> {
     run_captured(command)
 }
 
-/// The header and the shared library, by the compiler's command.
+/// Runs the C program with the header and the shared library. `compiler` is the command to compile it.
 fn c(dist: &Dist, folder: &Path, compiler: &[&str]) -> Result<String, String> {
     let library = unpacked(dist, &library_archive(dist), folder)?;
     let source = readme::write_program("docs/c.md", "c", &folder.join("program.c"))?;
@@ -140,7 +140,7 @@ fn c(dist: &Dist, folder: &Path, compiler: &[&str]) -> Result<String, String> {
     run_captured(command)
 }
 
-/// The package for npm, in headless Chromium.
+/// Runs the README's JavaScript program with the npm package in headless Chromium.
 fn javascript(dist: &Dist, folder: &Path) -> Result<String, String> {
     let page = unpacked(dist, &package_archive(), folder)?;
     copy(&folder.join("model.rewire"), &page.join("model.rewire"))?;

@@ -1,4 +1,4 @@
-//! Builds the files of a release into a folder: the same commit gives the same bytes.
+//! Builds the files of a release into a folder. Builds are reproducible: the same commit results in the same bytes.
 
 use super::check::check;
 use super::parts::{PARTS, Part};
@@ -9,15 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-/// Files that every archive has.
+/// Files that every archive contains.
 const BESIDE: [&str; 3] = ["LICENSE-APACHE", "LICENSE-MIT", "README.md"];
 
-/// What to do with the folder of a release.
+/// The command for a release folder.
 #[derive(Debug)]
 pub(crate) enum Options {
-    /// Build parts into it; all by default.
+    /// Build parts into the folder; all parts by default.
     Build { folder: PathBuf, parts: Vec<&'static Part> },
-    /// Check what it contains.
+    /// Check the contents of the folder.
     Check { folder: PathBuf },
 }
 
@@ -43,13 +43,13 @@ impl Options {
     }
 }
 
-/// A release that is built.
+/// The folders and settings of a release.
 pub(super) struct Dist {
     pub folder: PathBuf,
-    /// Where the files of archives are collected.
+    /// Folder in which the files of archives are collected.
     staging: PathBuf,
     pub target: String,
-    /// Seconds since 1970: the time of the commit.
+    /// Time of the commit in seconds since 1970.
     pub epoch: String,
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> Result<(), String> {
     }
 }
 
-/// Builds the parts, the licences and the bill of materials of what they contain, and their checksums.
+/// Builds the parts, then writes their licences, bill of materials and checksums.
 fn build(dist: &Dist, parts: &[&Part]) -> Result<(), String> {
     for part in parts {
         let begun = Instant::now();
@@ -113,7 +113,7 @@ fn epoch() -> Result<String, String> {
 }
 
 impl Dist {
-    /// An empty folder for the files of an archive.
+    /// Creates an empty folder for the files of an archive.
     pub(super) fn stage(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.staging.join(name);
         if folder.exists() {

@@ -1,14 +1,14 @@
-//! The licence texts of all dependencies.
+//! Collects the licence texts of all dependencies.
 
 use super::text;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The beginnings of the names of files with licences and notices.
+/// Prefixes of the names of licence and notice files.
 const FILES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "NOTICE", "UNLICENSE"];
 
-/// The texts, each once, with the packages that have it.
+/// All texts without duplicates, each with the packages that it applies to.
 pub(super) fn page(packages: &[&Value]) -> Result<String, String> {
     let mut texts: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let mut list = String::new();
@@ -26,7 +26,7 @@ pub(super) fn page(packages: &[&Value]) -> Result<String, String> {
     Ok(format!("Licences of the libraries that rewire contains.\n\n{list}{}", texts.collect::<String>()))
 }
 
-/// The files of a package with licences.
+/// The texts of a package's licence and notice files.
 fn of(package: &Value) -> Result<Vec<String>, String> {
     let folder = Path::new(text(package, "manifest_path")).parent().unwrap_or(Path::new(""));
     let failed = |error: std::io::Error| format!("{}: {error}", folder.display());

@@ -1,11 +1,11 @@
-//! The bill of materials: all libraries in the built files, as CycloneDX.
+//! Writes the bill of materials, which lists all libraries in the built files, as CycloneDX.
 
 use super::text;
 use crate::shell::root;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The packages that packages contain: their dependencies without those of builds and tests, for a target, in order of names.
+/// The dependencies that are linked into these packages, sorted by name, without build and development dependencies.
 pub(super) fn contained<'a>(metadata: &'a Value, names: &[&str]) -> Vec<&'a Value> {
     let packages: BTreeMap<&str, &Value> =
         metadata["packages"].as_array().into_iter().flatten().map(|package| (text(package, "id"), package)).collect();
@@ -25,17 +25,17 @@ pub(super) fn contained<'a>(metadata: &'a Value, names: &[&str]) -> Vec<&'a Valu
         let dependencies = node["deps"].as_array().into_iter().flatten().filter(is_linked);
         open.extend(dependencies.map(|dependency| text(dependency, "pkg")));
     }
-    // Crates of the workspace have no source.
+    // Workspace crates have no source and are not listed.
     found.into_values().filter(|package| !package["source"].is_null()).collect()
 }
 
-/// All packages of several lists, each once, in order of names.
+/// The union of several lists of packages, sorted by name.
 pub(super) fn merged<'a>(lists: &[Vec<&'a Value>]) -> Vec<&'a Value> {
     let all = lists.iter().flatten().map(|package| ((text(package, "name"), text(package, "version")), *package));
     all.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
-/// The document, without a time and a serial number: equal libraries give equal bytes.
+/// The document. It has no time and no serial number, so that equal libraries result in equal bytes.
 pub(super) fn bill(packages: &[&Value], version: &str) -> Result<Value, String> {
     let path = root().join("Cargo.lock");
     let lock = std::fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))?;

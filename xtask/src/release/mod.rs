@@ -1,4 +1,4 @@
-//! What a release consists of: archives of the crates, and built files with their checksums, licences and bill of materials.
+//! The files of a release: archives of the crates, and built files with their checksums, licences and bill of materials.
 
 mod archives;
 mod check;
@@ -15,13 +15,13 @@ use serde_json::Value;
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The metadata of the workspace and of its dependencies.
+/// Metadata of the workspace and its dependencies.
 fn metadata(arguments: &[&str]) -> Result<Value, String> {
     let text = output_of(&mut cargo(&[&["metadata", "--format-version", "1"], arguments].concat()))?;
     serde_json::from_str(&text).map_err(|error| format!("cargo metadata: {error}"))
 }
 
-/// A string of a JSON object.
+/// A string field of a JSON object.
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! The parts of a release. Program, wheel and C library have one profile, flags and features: their libraries are compiled once.
+//! The parts of a release. Program, wheel and C library share profile, flags and features, so that their dependencies are compiled once.
 
 use super::VERSION;
 use super::dist::{Dist, copy, created, write};
@@ -8,7 +8,7 @@ use crate::{capi, venv, web};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A file of a release.
+/// A part of a release, which becomes one or more files.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub name: &'static str,
@@ -22,29 +22,29 @@ pub(super) const PARTS: [Part; 4] = [
     Part { name: "npm", build: package },
 ];
 
-/// Compiles with the features that all packages of a release need together.
+/// Cargo arguments that enable the features of all packages of a release.
 pub(super) const BUILD: [&str; 9] =
     ["build", "--release", "--locked", "-p", "rewire-cli", "-p", "rewire-capi", "--features", "full"];
 
-/// The libraries of the archive for C. The static one is ten times as large without optimization across crates.
+/// Libraries in the C archive. The static library is excluded: without cross-crate optimization it is ten times as large.
 const LIBRARIES: [&str; 2] = ["librewire_c.so", "librewire_c.dylib"];
 
-/// A build whose bytes do not depend on the folders and the time.
+/// Makes the bytes of a build independent of its folders and its time.
 pub(super) fn reproducible(mut command: Command, dist: &Dist) -> Command {
-    // The profile's `strip` does not reach packages with options of their own.
+    // The profile's `strip` does not apply to packages with separate profile options.
     let flags: Vec<String> = remapped().into_iter().chain(["-Cstrip=symbols".to_owned()]).collect();
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"));
     command.env("SOURCE_DATE_EPOCH", &dist.epoch).env("CARGO_INCREMENTAL", "0");
     command
 }
 
-/// Compiles the program and the C library together, and returns their folder.
+/// Compiles the program and the C library together, and returns the folder that contains them.
 fn compiled(dist: &Dist) -> Result<PathBuf, String> {
     run(reproducible(cargo(&[&BUILD[..], &["--bin", "rewire", "--lib"]].concat()), dist))?;
     Ok(root().join("target/release"))
 }
 
-/// The program for this system with its server, completions and manual pages.
+/// Builds the archive of the program for this system, with server, completions and manual pages.
 fn program(dist: &Dist) -> Result<(), String> {
     let program = compiled(dist)?.join("rewire");
     let staged = dist.stage("rewire")?;
@@ -61,7 +61,7 @@ pub(super) fn program_archive(dist: &Dist) -> String {
     format!("rewire-{VERSION}-{}.tar.gz", dist.target)
 }
 
-/// The shared C library with its header.
+/// Builds the archive of the shared C library and its header.
 fn library(dist: &Dist) -> Result<(), String> {
     let built = compiled(dist)?;
     let staged = dist.stage("rewire-c")?;
@@ -73,7 +73,7 @@ pub(super) fn library_archive(dist: &Dist) -> String {
     format!("rewire-c-{VERSION}-{}.tar.gz", dist.target)
 }
 
-/// The wheel, for every Python from 3.11 on.
+/// Builds the wheel, for Python 3.11 and later.
 fn wheel(dist: &Dist) -> Result<(), String> {
     venv::install(&["maturin>=1.10,<2"])?;
     let mut command = Command::new(venv::program("maturin"));
@@ -82,7 +82,7 @@ fn wheel(dist: &Dist) -> Result<(), String> {
     run(reproducible(command, dist))
 }
 
-/// The package for npm.
+/// Builds the npm package.
 fn package(dist: &Dist) -> Result<(), String> {
     let staged = dist.stage("package")?;
     web::write_library(&staged)?;

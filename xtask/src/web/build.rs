@@ -4,19 +4,20 @@ use crate::small::remapped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files of the page, those of the library beside its modules, and the names of the demo's data.
+/// The files of the page. The next constants are the library's files other than its modules, and the demo's data with their names.
 const PAGE: [&str; 5] = ["index.html", "style.css", "page.js", "view.js", "demo.js"];
 const LIBRARY: [&str; 7] =
     ["rewire.js", "connection.js", "source.js", "worker.js", "helper.js", "rewire.d.ts", "package.json"];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
-/// Options that make the library small if its standard library is compiled with it: a panic is a trap without a message, and still a `crashed` error.
+/// Flags that make the library smaller if the standard library is compiled too. A panic becomes a trap without a message, which callers
+/// still receive as a `crashed` error.
 const SMALL: &str = "-Zunstable-options -Cpanic=immediate-abort";
 
-/// Vectors, which every current browser has: a module with some runs nowhere without.
+/// Enables SIMD, which all current browsers support. A module that contains any SIMD does not load without it.
 const VECTORS: &str = "-Ctarget-feature=+simd128";
 
-/// Flags of the library with threads: memory that workers share, and memory of each worker.
+/// Flags of the library with threads: memory that workers share, and thread-local memory for each worker.
 const SHARED: [&str; 8] = [
     "-Ctarget-feature=+atomics,+bulk-memory,+mutable-globals",
     "-Clink-arg=--shared-memory",
@@ -28,13 +29,13 @@ const SHARED: [&str; 8] = [
     "-Clink-arg=--export=__tls_base",
 ];
 
-/// True if the source of the standard library is there.
+/// True if the source of the standard library is installed.
 fn has_source() -> bool {
     let Ok(sysroot) = Command::new("rustc").args(["--print", "sysroot"]).output() else { return false };
     Path::new(String::from_utf8_lossy(&sysroot.stdout).trim()).join("lib/rustlib/src/rust/library").is_dir()
 }
 
-/// A missing requirement for building the page, and how to install it.
+/// A missing requirement of the build, and how to install it.
 pub(crate) fn missing() -> Option<String> {
     let has_linker = || succeeds("wasm-ld", &["--version"]);
     (!(has_web() || has_source() && has_linker())).then(|| {
@@ -42,7 +43,7 @@ pub(crate) fn missing() -> Option<String> {
     })
 }
 
-/// Builds the folder of the page.
+/// Builds the page into a folder.
 pub(crate) fn build() -> Result<PathBuf, String> {
     let folder = root().join("target/page");
     std::fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -57,7 +58,7 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Builds the library into a folder: the files of the package for npm.
+/// Builds the library into a folder, which then contains the files of the npm package.
 pub(crate) fn write_library(folder: &Path) -> Result<(), String> {
     bind(&library_with_decoder()?, folder)?;
     bind(&library()?, folder)?;
@@ -78,7 +79,7 @@ fn library() -> Result<PathBuf, String> {
     Ok(built("target"))
 }
 
-/// Compiles the library of language models, which is larger: it traces them.
+/// Compiles the library for language models. It is larger, because it traces them.
 fn library_with_decoder() -> Result<PathBuf, String> {
     compile_with("gpu,decoder")?;
     let named = root().join("target/rewire_web_decoder.wasm");
@@ -86,7 +87,7 @@ fn library_with_decoder() -> Result<PathBuf, String> {
     Ok(named)
 }
 
-/// Compiles the library with some features, on one thread.
+/// Compiles the library with some features, without threads.
 fn compile_with(features: &str) -> Result<(), String> {
     let mut command = match has_source() {
         true => from_source("target", VECTORS)?,
@@ -96,7 +97,7 @@ fn compile_with(features: &str) -> Result<(), String> {
     run(command)
 }
 
-/// Compiles the library for the CPU alone, with threads: WebGPU objects cannot leave their thread.
+/// Compiles the CPU-only library with threads. WebGPU objects cannot be used by other threads.
 fn library_with_threads() -> Result<PathBuf, String> {
     let folder = "target/threads";
     let mut command = from_source(folder, &format!("{VECTORS} {}", SHARED.join(" ")))?;
@@ -113,13 +114,13 @@ fn compile(folder: &str, flags: &str) -> Result<Command, String> {
     }
     let target = ["--target", WEB, "--target-dir", folder];
     let mut command = cargo(&[&["build", "--package", "rewire-web", "--profile", "web"], &target[..]].concat());
-    // A module has the same bytes wherever it is built.
+    // Makes the module's bytes independent of the build folder.
     let flags = flags.split(' ').map(str::to_owned).chain(remapped());
     command.env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\u{1f}"));
     Ok(command)
 }
 
-/// [`compile`] with the standard library, which stable compilers allow with `RUSTC_BOOTSTRAP`.
+/// [`compile`] including the standard library. `RUSTC_BOOTSTRAP` allows this on stable compilers.
 fn from_source(folder: &str, flags: &str) -> Result<Command, String> {
     let mut command = compile(folder, &format!("{flags} {SMALL}"))?;
     command.args(["-Zbuild-std=std,panic_abort", "-Zbuild-std-features=optimize_for_size"]).env("RUSTC_BOOTSTRAP", "1");
@@ -129,7 +130,7 @@ fn from_source(folder: &str, flags: &str) -> Result<Command, String> {
     Ok(command)
 }
 
-/// A setting of the target.
+/// Name of the environment variable for a setting of the web target.
 fn variable(name: &str) -> String {
     format!("CARGO_TARGET_{}_{name}", WEB.to_uppercase().replace('-', "_"))
 }
@@ -138,15 +139,14 @@ fn built(folder: &str) -> PathBuf {
     root().join(folder).join(WEB).join("web/rewire_web.wasm")
 }
 
-/// Writes the JavaScript of the library next to it. The generator is not a member of the workspace, because nothing else
-/// needs it.
+/// Writes the JavaScript bindings of the library next to it. The generator is not a workspace member, because nothing else uses it.
 fn bind(library: &Path, folder: &Path) -> Result<(), String> {
     let mut command = cargo(&["run", "--quiet", "--manifest-path", "xtask/bindgen/Cargo.toml"]);
     command.args(["--target-dir", "target/bindgen", "--"]).arg(library).arg(folder);
     run(command)
 }
 
-/// The demo's model.
+/// Packages the demo model.
 fn package(path: &Path) -> Result<(), String> {
     let mut command = rewire(&["package", "--out"]);
     command.arg(path);

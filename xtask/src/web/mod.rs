@@ -1,4 +1,4 @@
-//! The page of `web/` with its library: built into a folder for any static server, and served.
+//! The page in `web/` with its library: builds it into a folder for static servers, and serves it.
 
 mod build;
 mod server;
@@ -9,9 +9,9 @@ pub(crate) use server::Server;
 /// The command for the page.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Options {
-    /// Build it.
+    /// Build the page.
     Build,
-    /// Build and serve it.
+    /// Build and serve the page.
     Serve { port: u16 },
 }
 

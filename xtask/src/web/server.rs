@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-/// Maximum number of headers in a request.
+/// Maximum number of headers of a request.
 const HEADERS: usize = 100;
 
 /// Timeout of a browser's request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Serves the files of a folder to this machine.
+/// An HTTP server for the files of a folder. It only accepts connections from this machine.
 pub(crate) struct Server {
     listener: TcpListener,
     folder: Arc<Path>,
@@ -19,7 +19,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on a port; on any free one for 0.
+    /// Listens on a port; 0 selects any free port.
     pub(crate) fn open(folder: PathBuf, port: u16) -> Result<Self, String> {
         let wrong = |error: io::Error| format!("cannot listen on port {port}: {error}");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(wrong)?;
@@ -35,7 +35,7 @@ impl Server {
     pub(crate) fn run(self) {
         for stream in self.listener.incoming().flatten() {
             let folder = self.folder.clone();
-            // A browser that has disconnected needs no answer.
+            // Errors are ignored: the browser may have disconnected.
             thread::spawn(move || drop(answer(stream, &folder)));
         }
     }
@@ -65,7 +65,7 @@ fn answer(mut stream: TcpStream, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of a URL, if it is within the folder.
+/// The file that a URL names; `None` if it is not in the folder.
 fn file(folder: &Path, address: &str) -> Option<PathBuf> {
     let path = address.split(['?', '#']).next()?.strip_prefix('/')?;
     let path = if path.is_empty() { "index.html" } else { path };
@@ -84,7 +84,7 @@ fn kind(path: &Path) -> &'static str {
     }
 }
 
-/// Isolated pages may share memory with their workers.
+/// Headers that isolate the page, so that it may share memory with its workers.
 const ISOLATED: &str = "Cross-Origin-Opener-Policy: same-origin\r\nCross-Origin-Embedder-Policy: require-corp\r\n";
 
 fn respond(stream: &mut TcpStream, status: &str, kind: &str, content: &[u8], has_body: bool) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! Writes the Kotlin and Swift of a library: `uniffi-bindgen LIBRARY FOLDER`.
+//! Writes the Kotlin and Swift bindings of a library: `uniffi-bindgen LIBRARY FOLDER`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
