@@ -1,4 +1,4 @@
-//! The arguments of a node, by the names of its operator's schema.
+//! The arguments of a node, by the names in its operator's schema.
 
 use crate::ScalarType;
 use crate::array::Array;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 #[derive(Clone, Debug)]
 pub(crate) struct Declared {
     pub ty: ScalarType,
-    /// The sizes, or why they are not known.
+    /// The sizes, or why they are unknown.
     pub shape: Result<Vec<Size>, String>,
 }
 
-/// The operators that PyTorch's autocast computes in a narrower type than their operands have.
+/// Operators that PyTorch's autocast computes in a narrower type than its operands have.
 const AUTOCAST: [&str; 18] = [
     "aten.addbmm",
     "aten.addmm",
@@ -46,14 +46,14 @@ pub(crate) struct Call<'a> {
     /// The overload.
     pub overload: &'a str,
     pub arguments: HashMap<String, Value>,
-    /// Arguments in their order.
+    /// Arguments in the order of the schema.
     pub order: Vec<Value>,
-    /// Per result; `None` if it is not a tensor.
+    /// Declared type of each result; `None` for a result that is not a tensor.
     pub declared: Vec<Option<Declared>>,
 }
 
 impl Call<'_> {
-    /// An argument that was given and is not None.
+    /// An argument; `None` if it is missing or None.
     pub fn get(&self, name: &str) -> Option<&Value> {
         self.arguments.get(name).filter(|value| !matches!(value, Value::None))
     }
@@ -73,7 +73,7 @@ impl Call<'_> {
         Fault::program(format!("{}: the argument `{name}` is missing or not of type {expected}", self.base))
     }
 
-    /// The same with the operands of a product in the narrower type of its result: autocast converts them.
+    /// The call after autocast: if the result of a product is f16 or bf16, its f32 operands are converted to that type.
     pub fn autocast(mut self) -> Self {
         let Some(Declared { ty: ty @ (ScalarType::F16 | ScalarType::BF16), .. }) =
             self.declared.first().cloned().flatten()
@@ -92,7 +92,7 @@ impl Call<'_> {
         self
     }
 
-    /// A tensor; a number is one without axes.
+    /// A tensor argument. A number becomes a 0-dim tensor.
     pub fn tensor(&self, name: &str) -> Lowered<Array> {
         match self.get(name) {
             Some(Value::Tensor(array)) => Ok(array.clone()),
@@ -152,7 +152,7 @@ impl Call<'_> {
         if self.has(name) { self.size(name) } else { Ok(Size::from(default)) }
     }
 
-    /// An integer that is part of the program.
+    /// An integer argument, which must be constant.
     pub fn int(&self, name: &str) -> Lowered<i64> {
         let size = self.size(name)?;
         size.as_const().ok_or_else(|| Fault::Unsupported(format!("a symbolic `{name}`")))
@@ -231,7 +231,7 @@ impl Call<'_> {
         }
     }
 
-    /// An axis of a tensor; a negative one counts from the end.
+    /// An axis argument of a tensor of this rank; negative axes count from the end.
     pub fn axis_or(&self, name: &str, default: i64, rank: usize) -> Lowered<usize> {
         axis(self.int_or(name, default)?, rank)
     }
@@ -240,7 +240,7 @@ impl Call<'_> {
         axis(self.int(name)?, rank)
     }
 
-    /// Axes of a tensor; all if none are given.
+    /// The axes arguments of a tensor of this rank; all axes if the argument is missing.
     pub fn axes(&self, name: &str, rank: usize) -> Lowered<Vec<usize>> {
         let given = if self.has(name) { self.ints(name)? } else { vec![] };
         if given.is_empty() {
@@ -267,18 +267,18 @@ impl Call<'_> {
         }
     }
 
-    /// The first result, of its declared type.
+    /// The first result, converted to its declared type.
     pub fn result(&self, tensor: &Tensor) -> Lowered<Array> {
         self.cx.stored(tensor, self.ty(0)?)
     }
 
-    /// A result, of its declared type.
+    /// A result, converted to its declared type.
     pub fn nth(&self, output: usize, tensor: &Tensor) -> Lowered<Value> {
         self.cx.stored(tensor, self.ty(output)?).map(Value::Tensor)
     }
 }
 
-/// An axis of a tensor of some rank. A tensor without axes has axis 0.
+/// Resolves an axis of a tensor of this rank. A 0-dim tensor has axis 0.
 pub(crate) fn axis(dim: i64, rank: usize) -> Lowered<usize> {
     let count = rank.max(1) as i64;
     let place = if dim < 0 { dim + count } else { dim };

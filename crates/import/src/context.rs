@@ -1,4 +1,4 @@
-//! Building blocks of lowerings: types, sizes and movement of elements.
+//! Building blocks of lowerings: types, sizes, and operators that move elements.
 
 use crate::ScalarType;
 use crate::array::Array;
@@ -15,13 +15,13 @@ use std::collections::HashMap;
 pub(crate) struct Context {
     pub scope: Scope,
     pub sizes: RefCell<Sizes>,
-    /// Offsets that the shape program reads, by the value that they have on the device.
+    /// Offsets as values of the shape program, by their values on the device.
     pub hosts: RefCell<HashMap<Value, Tensor>>,
     /// Bools, by the integers that they were cast to.
     bools: RefCell<HashMap<Value, Tensor>>,
 }
 
-/// The coordinate along an axis of a result.
+/// The coordinate along an axis of the result.
 pub(crate) fn coord(axis: usize) -> IndexExpr {
     IndexExpr::Coord(axis)
 }
@@ -33,18 +33,18 @@ impl Context {
         Self { scope, sizes, hosts: RefCell::default(), bools: RefCell::default() }
     }
 
-    /// The value of the shape program from which a tensor was created.
+    /// The shape program's value of offsets that are on the device; `None` if the shape program does not have them.
     pub fn host_offsets(&self, x: &Tensor) -> Option<Tensor> {
         self.hosts.borrow().get(&x.value()?).cloned()
     }
 
-    /// Integers that were cast from bools as bools, others as they are: sums of bools are cheaper.
+    /// Undoes a cast of bools to integers; other tensors are returned unchanged. Sums of bools are cheaper.
     pub fn as_bools(&self, x: &Array) -> Array {
         let known = x.tensor.value().and_then(|value| self.bools.borrow().get(&value).cloned());
         known.map_or_else(|| x.clone(), |tensor| Array { tensor, ty: ScalarType::Bool })
     }
 
-    /// The extents of a tensor.
+    /// The shape of a tensor.
     pub fn shape(&self, x: &Tensor) -> Vec<Size> {
         let mut sizes = self.sizes.borrow_mut();
         x.shape().iter().map(|dim| sizes.of(dim)).collect()
@@ -63,7 +63,7 @@ impl Context {
         shape.iter().map(|size| self.dim(size)).collect()
     }
 
-    /// An index expression of a size.
+    /// A size as an index expression.
     pub fn index(&self, size: &Size) -> Lowered<IndexExpr> {
         match size.as_const() {
             Some(value) => Ok(IndexExpr::Int(value)),
@@ -76,7 +76,7 @@ impl Context {
         quotient.ok_or_else(|| Fault::Program("a division of sizes by 0".to_owned()))
     }
 
-    /// The type of a number that is not combined with a tensor.
+    /// The element type of a number that is not combined with a tensor.
     pub fn type_of(&self, number: &Number) -> ScalarType {
         match number {
             Number::Int(_) => ScalarType::I64,
@@ -85,7 +85,7 @@ impl Context {
         }
     }
 
-    /// A number as a tensor without axes.
+    /// A number as a 0-dim tensor.
     pub fn number(&self, number: &Number, ty: ScalarType) -> Lowered<Array> {
         let tensor = match number {
             Number::Float(value) => return self.scalar(*value, ty),
@@ -105,7 +105,7 @@ impl Context {
         Ok(self.cast(&Array { tensor, ty: own }, ty))
     }
 
-    /// A constant without axes.
+    /// A constant as a 0-dim tensor.
     pub fn scalar(&self, value: f64, ty: ScalarType) -> Lowered<Array> {
         if value.is_finite() && !(value as f32).is_finite() {
             return Fault::unsupported(format!("{value:e} is out of the range of f32"));
@@ -118,13 +118,13 @@ impl Context {
         Ok(self.cast(&Array { tensor: whole, ty: ScalarType::I64 }, ty))
     }
 
-    /// A tensor converted to another type.
+    /// Converts a tensor to another element type.
     pub fn cast(&self, x: &Array, ty: ScalarType) -> Array {
         if x.ty == ty {
             return x.clone();
         }
         let tensor = match (x.ty.is_float(), ty) {
-            // C converts by way of an integer that holds the value.
+            // As in C: first convert to an integer that can hold the value.
             (true, ty) if ty.is_integer() && ty.bits() <= 16 => x.tensor.cast(DType::I64).cast(DType::I32),
             (true, ScalarType::Bool) => x.tensor.not_equal(0.0),
             (false, ScalarType::Bool) if x.ty != ScalarType::Bool => x.tensor.not_equal(0i64),
@@ -137,7 +137,7 @@ impl Context {
         Array { tensor, ty }
     }
 
-    /// The value that a computation in [`ScalarType::computed`] stores: narrow integers wrap around, narrow floats are rounded.
+    /// Rounds the result of a computation in [`ScalarType::computed`] to `ty`: narrow integers wrap around, narrow floats are rounded.
     fn wrapped(&self, x: &Tensor, ty: ScalarType) -> Tensor {
         match ty {
             ScalarType::F16 | ScalarType::BF16 => self.rounded(x, ty).cast(ty.dtype()),
@@ -152,7 +152,7 @@ impl Context {
         }
     }
 
-    /// A computed tensor as one of a type.
+    /// A computed tensor as an array of element type `ty`.
     pub fn stored(&self, x: &Tensor, ty: ScalarType) -> Lowered<Array> {
         if x.dtype().scalar() != ty.dtype().scalar() && !x.is_poisoned() {
             return Fault::unsupported(format!("a result of type {ty}, computed as {}", x.dtype()));
@@ -166,14 +166,14 @@ impl Context {
         Ok(self.scope.host_iota(self.dim(len)?).cast(DType::I64))
     }
 
-    /// The coordinate along an axis of a shape as an `I64` that broadcasts to it.
+    /// The coordinate along an axis as an `I64` tensor that broadcasts to `shape`.
     pub fn positions(&self, shape: &[Size], axis: usize) -> Lowered<Tensor> {
         let mut along = vec![Size::from(1); shape.len() - axis];
         along[0] = shape[axis].clone();
         self.reshape(&self.iota(&shape[axis])?, &along)
     }
 
-    /// Elements of `x` at computed positions; outside of `x` the fill value, or the nearest element.
+    /// Elements of `x` at computed indices. Out-of-range indices yield `fill`, or the nearest element without one.
     pub fn remap(
         &self,
         x: &Tensor,
@@ -187,13 +187,13 @@ impl Context {
         Ok(self.scope.apply(op, &operands))
     }
 
-    /// 0 as the fill value of a tensor.
+    /// Zero of a tensor's type, as a fill value.
     pub fn zero(&self, x: &Tensor) -> Tensor {
         let dtype = if x.dtype().is_float() { DType::F32 } else { x.dtype() };
         self.scope.scalar(dtype, 0i64)
     }
 
-    /// The same elements in row-major order under another shape.
+    /// Reshapes a tensor in row-major order.
     pub fn reshape(&self, x: &Tensor, shape: &[Size]) -> Lowered<Tensor> {
         let from = self.shape(x);
         if from == shape {
@@ -234,7 +234,7 @@ impl Context {
         self.remap(x, shape, index, None, &[])
     }
 
-    /// Fails a run in which two sizes differ.
+    /// Makes a run fail in which two sizes differ.
     fn check_equal(&self, a: &Size, b: &Size) -> Lowered<()> {
         if a.minus(b).as_const().is_some() {
             return Fault::unsupported("sizes that differ");
@@ -248,7 +248,7 @@ impl Context {
         Ok(())
     }
 
-    /// The same tensor under sizes that are written in another way. A run in which they differ fails.
+    /// The same tensor with equal sizes that are expressed differently. A run in which they differ fails.
     pub fn resized(&self, x: &Tensor, shape: &[Size]) -> Lowered<Tensor> {
         let own = self.shape(x);
         if own.len() != shape.len() {
@@ -260,12 +260,12 @@ impl Context {
         self.remap(x, shape, (0..own.len()).map(coord).collect(), None, &[])
     }
 
-    /// Extents of 1 and missing leading axes repeated to a shape.
+    /// Broadcasts a tensor to a shape.
     pub fn expand(&self, x: &Tensor, shape: &[Size]) -> Lowered<Tensor> {
         Ok(x.broadcast(self.dims(shape)?))
     }
 
-    /// The common shape of broadcast tensors.
+    /// The shape to which tensors broadcast.
     pub fn broadcast_shape(&self, tensors: &[&Tensor]) -> Lowered<Vec<Size>> {
         let rank = tensors.iter().map(|x| x.rank()).max().unwrap_or(0);
         let mut shape = vec![Size::from(1); rank];
@@ -283,10 +283,10 @@ impl Context {
         Ok(shape)
     }
 
-    /// `len` entries from `start` along an axis, `step` apart.
+    /// `len` entries of an axis, starting at `start`, `step` apart.
     pub fn slice(&self, x: &Tensor, axis: usize, (start, step): (&Size, i64), len: &Size) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
-        // A tensor after an error has no value.
+        // After an error, tensors have no axes.
         if axis >= shape.len() {
             return Fault::program("no such axis");
         }
@@ -303,7 +303,7 @@ impl Context {
         self.remap(x, &shape, index, None, &[])
     }
 
-    /// One entry of an axis, which is removed.
+    /// One entry of an axis. The axis is removed.
     pub fn select(&self, x: &Tensor, axis: usize, place: &Size) -> Lowered<Tensor> {
         let part = self.slice(x, axis, (place, 1), &Size::from(1))?;
         let mut shape = self.shape(&part);
@@ -311,7 +311,7 @@ impl Context {
         self.reshape(&part, &shape)
     }
 
-    /// Without an axis of extent 1.
+    /// Removes an axis of extent 1.
     pub fn squeeze(&self, x: &Tensor, axis: usize) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
         if axis >= shape.len() {
@@ -321,7 +321,7 @@ impl Context {
         self.reshape(x, &shape)
     }
 
-    /// With a new axis of extent 1.
+    /// Inserts an axis of extent 1.
     pub fn unsqueeze(&self, x: &Tensor, axis: usize) -> Lowered<Tensor> {
         let mut shape = self.shape(x);
         if axis > shape.len() {
@@ -331,13 +331,13 @@ impl Context {
         self.reshape(x, &shape)
     }
 
-    /// Tensors one after the other along an axis.
+    /// Concatenates tensors along an axis.
     pub fn concat(&self, parts: &[Tensor], axis: usize) -> Tensor {
         self.scope.concat(&parts.iter().collect::<Vec<_>>(), axis)
     }
 }
 
-/// The shortest runs of axes of both shapes with equal products.
+/// Splits both shapes into the shortest ranges of axes with equal products.
 fn runs(from: &[Size], to: &[Size]) -> Vec<(std::ops::Range<usize>, std::ops::Range<usize>)> {
     let prefixes =
         |shape: &[Size]| -> Vec<Size> { (0..=shape.len()).map(|end| Size::product(&shape[..end])).collect() };

@@ -1,10 +1,10 @@
-//! Elements of PyTorch's and ONNX's types as bytes.
+//! Elements of PyTorch and ONNX types as bytes.
 
 use crate::{ImportError, ScalarType};
 use half::{bf16, f16};
 use rewire_graph::HostTensor;
 
-/// Elements of a storage.
+/// The elements of a tensor in its storage.
 pub(crate) struct Elements<'a> {
     pub storage: &'a [u8],
     pub ty: ScalarType,
@@ -14,7 +14,7 @@ pub(crate) struct Elements<'a> {
 }
 
 impl Elements<'_> {
-    /// The tensor in the storage type of its elements.
+    /// Reads the tensor in the storage type of its element type.
     pub fn tensor(&self, name: &str) -> Result<HostTensor, ImportError> {
         let failed = |source| ImportError::Tensor { name: name.to_owned(), source };
         let shape = self.sizes.to_vec();
@@ -36,7 +36,7 @@ impl Elements<'_> {
             ScalarType::U64 | ScalarType::I64 => read!(i64, |x: i64| x),
             ScalarType::F32 => read!(f32, |x: f32| x),
             ScalarType::F64 => read!(f64, |x: f64| x as f32),
-            // Pairs of numbers along a last axis.
+            // Real and imaginary parts become a last axis of extent 2.
             ScalarType::C64 => {
                 let values = self.values(name, |bytes: [u8; 8]| bytes)?;
                 let shape = [self.sizes, &[2]].concat();
@@ -55,14 +55,14 @@ impl Elements<'_> {
                 let values = self.values(name, |bytes: [u8; 2]| bf16::from_le_bytes(bytes).to_f64())?;
                 HostTensor::from_f64(self.ty.dtype(), shape, &values).map_err(failed)
             }
-            // One element a byte.
+            // These types are stored with one element per byte.
             ScalarType::U2 | ScalarType::U4 => read!(u8, i32::from),
             ScalarType::I2 | ScalarType::I4 => read!(i8, i32::from),
             narrow => read!(u8, |bits: u8| narrow.decoded(bits) as f32),
         }
     }
 
-    /// The elements in row-major order.
+    /// Reads the elements in row-major order.
     fn values<const N: usize, T>(&self, name: &str, read: impl Fn([u8; N]) -> T) -> Result<Vec<T>, ImportError> {
         debug_assert_eq!(N, self.ty.bytes(), "bytes of an element");
         let count: usize = self.sizes.iter().product();
@@ -91,7 +91,7 @@ impl Elements<'_> {
     }
 }
 
-/// The elements of a tensor as the little-endian bytes of their own type.
+/// The elements of a tensor as little-endian bytes of type `ty`.
 pub(crate) fn encoded(tensor: &HostTensor, ty: ScalarType) -> Vec<u8> {
     fn bytes<T, const N: usize>(values: Vec<T>, write: impl Fn(T) -> [u8; N]) -> Vec<u8> {
         values.into_iter().flat_map(write).collect()

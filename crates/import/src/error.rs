@@ -9,12 +9,12 @@ use thiserror::Error;
 #[strum(serialize_all = "snake_case", prefix = "import.")]
 #[non_exhaustive]
 pub enum ImportError {
-    /// The file could not be read.
+    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
     Io {
         /// The file.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// The file extension is not one of the supported formats.
@@ -23,7 +23,7 @@ pub enum ImportError {
         /// The file.
         path: String,
     },
-    /// The archive is corrupt, or no archive of torch.export.
+    /// The archive is corrupt or was not written by torch.export.
     #[error("{entry}: {reason}")]
     Archive {
         /// The entry of the archive.
@@ -31,14 +31,14 @@ pub enum ImportError {
         /// The reason.
         reason: String,
     },
-    /// The file needs a version of the format that is not known.
+    /// The file has an unsupported version of the format.
     #[error("{what} {actual} is not supported: expected {expected}")]
     Version {
-        /// The component with the version.
+        /// The component that has the version.
         what: &'static str,
-        /// The known version.
+        /// The supported version.
         expected: String,
-        /// The version of the file.
+        /// The file's version.
         actual: String,
     },
     /// A payload can only be read by executing a pickle.
@@ -55,13 +55,13 @@ pub enum ImportError {
         /// The reason.
         reason: String,
     },
-    /// Operators without a lowering, all of them.
+    /// Some operators have no lowering. All of them are listed.
     #[error("{0}")]
     Unsupported(Unsupported),
-    /// Shapes depend on the values of inputs.
+    /// Shapes depend on the values of inputs, which must be bound.
     #[error("shapes depend on the values of {}: bind them when the model is read", inputs.join(", "))]
     Unbound {
-        /// The inputs.
+        /// Names of the inputs.
         inputs: Vec<String>,
     },
     /// The operators do not form a valid graph.
@@ -69,10 +69,10 @@ pub enum ImportError {
     Graph {
         /// The node that was lowered last.
         node: String,
-        /// The fault of the graph.
+        /// The error of the graph.
         source: Box<GraphError>,
     },
-    /// A tensor has an impossible size.
+    /// A tensor has an invalid size.
     #[error("tensor `{name}`: {source}")]
     Tensor {
         /// The tensor.
@@ -101,21 +101,21 @@ impl ImportError {
     }
 }
 
-/// The parts of a program that cannot be lowered.
+/// The operators of a program that cannot be lowered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unsupported {
-    /// Per operator and reason, the number of occurrences in each module.
+    /// For each operator and reason, the number of occurrences by module.
     pub operators: BTreeMap<(String, String), BTreeMap<String, usize>>,
 }
 
 impl Unsupported {
-    /// Notes an operator in a module.
+    /// Adds an occurrence of an operator in a module.
     pub(crate) fn add(&mut self, operator: &str, reason: &str, module: &str) {
         let modules = self.operators.entry((operator.to_owned(), reason.to_owned())).or_default();
         *modules.entry(module.to_owned()).or_insert(0) += 1;
     }
 
-    /// True if everything can be lowered.
+    /// True if all operators can be lowered.
     pub fn is_empty(&self) -> bool {
         self.operators.is_empty()
     }

@@ -1,12 +1,12 @@
-//! Models in files of any format.
+//! Reads models from files of any supported format.
 
 use crate::{ImportError, ImportedModel, onnx, pt2};
 use std::path::Path;
 
-/// Reads a file of a format.
+/// Reads a file of one format.
 type Reader = fn(&Path) -> Result<ImportedModel, ImportError>;
 
-/// File extensions, and the importer of each.
+/// File extensions with the reader of each.
 const READERS: [(&str, Reader); 2] = [("onnx", onnx::open), ("pt2", pt2::read)];
 
 fn reader(path: &Path) -> Option<Reader> {
@@ -14,21 +14,21 @@ fn reader(path: &Path) -> Option<Reader> {
     READERS.iter().find(|(known, _)| ending.eq_ignore_ascii_case(known)).map(|(_, reader)| *reader)
 }
 
-/// True for a file whose name ends as one that [`read`] takes.
+/// True if the file has an extension that [`read`] supports.
 pub fn is_model(path: &Path) -> bool {
     reader(path).is_some()
 }
 
-/// Reads the model of a file, in the format of its extension.
+/// Reads the model of a file. The extension determines the format.
 ///
 /// # Errors
-/// [`ImportError::Format`] if the name ends otherwise, or the error of the format's reader.
+/// [`ImportError::Format`] if the extension is not supported, or the error of the format's reader.
 pub fn read(path: &Path) -> Result<ImportedModel, ImportError> {
     let unknown = || ImportError::Format { path: path.display().to_string() };
     reader(path).ok_or_else(unknown)?(path)
 }
 
-/// Reads the model of some bytes: an archive of `torch.export.save`, or else an ONNX model without external data.
+/// Reads a model from bytes: an archive of `torch.export.save`, otherwise an ONNX model without external data.
 ///
 /// # Errors
 /// The error of the format's reader.

@@ -1,4 +1,4 @@
-//! Scalar functions of floats that the graph has no operator for.
+//! Float functions that the graph has no operator for.
 
 use crate::ScalarType;
 use crate::context::Context;
@@ -16,12 +16,12 @@ pub(crate) fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
 }
 
 impl Context {
-    /// A float without axes.
+    /// A 0-dim float constant.
     pub fn f(&self, value: f64) -> Tensor {
         self.scope.scalar(rewire_graph::DType::F32, value)
     }
 
-    /// A float rounded to 16 bits.
+    /// A float rounded to the 16-bit type `ty`.
     pub fn rounded(&self, x: &Tensor, ty: ScalarType) -> Tensor {
         let (least, bits, most) = match ty {
             ScalarType::F16 => (-14, 10, 65504.0),
@@ -32,9 +32,9 @@ impl Context {
         beyond.select(&(x * f64::INFINITY), &nearest)
     }
 
-    /// A float rounded to some bits of fraction, or of the least exponent: nearest, ties to even.
+    /// Rounds a float to `bits` fraction bits, or to the spacing at the smallest exponent `least`: to nearest, ties to even.
     ///
-    /// Kernels keep results in f32 between operators, so the rounding is arithmetic: a power of two scales the value to an integer.
+    /// Kernels keep f32 results between operators, so the rounding is computed: a power of two scales the value to an integer.
     pub fn rounded_to(&self, x: &Tensor, least: i32, bits: i32, most: f64) -> Tensor {
         let magnitude = x.abs();
         let power = |exponent: i32| 2f64.powi(exponent);
@@ -129,7 +129,7 @@ impl Context {
         self.log1p(&(x * 2.0 / (self.f(1.0) - x))) * 0.5
     }
 
-    /// Giles, Approximating the erfinv function, f32.
+    /// The inverse error function by Giles' f32 approximation (Approximating the erfinv function).
     pub fn erfinv(&self, x: &Tensor) -> Tensor {
         let w = -((self.f(1.0) - x) * (x + 1.0)).log();
         let near = [
@@ -160,7 +160,7 @@ impl Context {
         x.abs().equal(1.0).select(&(x * f64::INFINITY), &y)
     }
 
-    /// Lanczos' approximation, and the reflection below one half.
+    /// Lanczos' approximation; below one half by reflection.
     pub fn lgamma(&self, x: &Tensor) -> Tensor {
         const COEFFICIENTS: [f64; 8] = [
             676.5203681218851,
@@ -185,7 +185,7 @@ impl Context {
         is_low.select(&reflected, &log)
     }
 
-    /// The asymptotic series after six steps up, and the reflection below 0.
+    /// The asymptotic series after six recurrence steps; below 0 by reflection.
     pub fn digamma(&self, x: &Tensor) -> Tensor {
         let is_negative = x.lt(0.0);
         let own = is_negative.select(&(self.f(1.0) - x), x);

@@ -1,9 +1,9 @@
-//! Models that PyTorch exports, as graphs.
+//! Imports models that PyTorch exported, and ONNX models, as graphs.
 //!
-//! [`pt2::read`] converts an archive of `torch.export.save`, before or after `run_decompositions()`, to a
-//! [`rewire_graph::Graph`] with its parameters. Symbolic sizes stay symbolic; size arithmetic becomes part of the shape
-//! program. Nothing in a file is executed: payloads that need pickle are rejected. [`ImportError::Unsupported`] lists
-//! all operators without a lowering.
+//! [`pt2::read`] converts an archive of `torch.export.save`, with or without `run_decompositions()`, to a
+//! [`rewire_graph::Graph`] with its parameters. Symbolic sizes stay symbolic; arithmetic of sizes becomes part of the shape
+//! program. Nothing in a file is executed: data that needs pickle is rejected. [`ImportError::Unsupported`] lists all
+//! operators without a lowering.
 #![forbid(unsafe_code)]
 
 mod array;

@@ -1,4 +1,4 @@
-//! Floats of 8 bits and less: their values, and rounding to them.
+//! Floats of at most 8 bits: decoding, encoding and rounding.
 
 use crate::ScalarType;
 use crate::context::Context;
@@ -6,13 +6,13 @@ use rewire_graph::Tensor;
 
 /// Layout of a narrow float.
 struct Layout {
-    /// Bits of the fraction.
+    /// Number of fraction bits.
     fraction: i32,
     bias: i32,
     most: f64,
     has_infinity: bool,
     has_nan: bool,
-    /// True if the only NaN has the bits of a negative zero.
+    /// True if the bits of negative zero encode the only NaN.
     is_unsigned_zero: bool,
 }
 
@@ -28,7 +28,7 @@ impl ScalarType {
         Layout { fraction, bias, most, has_infinity, has_nan, is_unsigned_zero }
     }
 
-    /// The value of the bits of a narrow float.
+    /// Decodes the bits of a narrow float.
     pub(crate) fn decoded(self, bits: u8) -> f64 {
         if self == Self::F8E8M0 {
             return if bits == 255 { f64::NAN } else { 2f64.powi(i32::from(bits) - 127) };
@@ -53,7 +53,7 @@ impl ScalarType {
         if bits & sign_bit == 0 { value } else { -value }
     }
 
-    /// The bits of a value of the type.
+    /// Encodes a value that the type can represent.
     pub(crate) fn encoded(self, value: f64) -> u8 {
         let is_same = |own: f64| own == value && own.is_sign_negative() == value.is_sign_negative();
         let all = || 0..=u8::MAX >> (8 - self.bits());
@@ -64,7 +64,7 @@ impl ScalarType {
 }
 
 impl Context {
-    /// A float rounded to a narrow type. Larger values become the largest one, or NaN.
+    /// Rounds a float to a narrow type. Values above its range become the largest one if `saturates`, otherwise NaN or infinity.
     pub fn narrowed(&self, x: &Tensor, ty: ScalarType, saturates: bool) -> Tensor {
         if ty == ScalarType::F8E8M0 {
             return x.clone();
@@ -81,9 +81,9 @@ impl Context {
             (false, false) => self.f(f64::NAN),
         };
         let y = above.select(&beyond, &nearest);
-        // In formats without a negative zero, numbers that would round to it become zero.
+        // In formats without negative zero, results that would be -0 become 0.
         let y = if layout.is_unsigned_zero { y.equal(0.0).select(&self.f(0.0), &y) } else { y };
-        // Without NaN, no number is zero.
+        // NaN becomes 0 in formats without NaN.
         let other = if layout.has_nan { x.clone() } else { self.f(0.0) };
         self.is_nan(x).select(&other, &y)
     }

@@ -3,29 +3,29 @@ use rewire_graph::{Dim, Graph, HostTensor};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
-/// A model from a file.
+/// A model read from a file.
 #[derive(Debug)]
 pub struct ImportedModel {
-    /// Its operators; the inputs and outputs have the names of the file.
+    /// The graph. Inputs and outputs have the names of the file.
     pub graph: Graph,
-    /// Parameters, buffers and constants that the graph reads, by name.
+    /// Parameters, buffers and constants by name, as far as the graph reads them.
     pub parameters: HashMap<String, HostTensor>,
-    /// Buffers that the model changes, with their first values: states of the graph.
+    /// Buffers that the model updates, with their initial values. They are states of the graph.
     pub states: HashMap<String, HostTensor>,
-    /// Tensors that a run binds, in the order of the call.
+    /// Tensors to bind for each run, in the order of the exported call.
     pub inputs: Vec<TensorSpec>,
-    /// Results in the order of the file.
+    /// Results, in the order of the file.
     pub outputs: Vec<OutputSpec>,
-    /// The name of the graph's output for each buffer or input that the program changes.
+    /// Buffers and inputs that the program mutates. Each names the graph's output with the new value.
     pub mutations: Vec<OutputSpec>,
 }
 
-/// A tensor that a run binds.
+/// A tensor to bind for each run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TensorSpec {
     /// The name.
     pub name: String,
-    /// The element type in PyTorch.
+    /// The element type.
     pub ty: ScalarType,
     /// The extents.
     pub shape: Vec<Dim>,
@@ -44,16 +44,16 @@ pub struct OutputSpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputKind {
-    /// A tensor: the output of the graph of this name, and the element type in PyTorch.
+    /// A tensor: the name of the graph's output, and the element type.
     Tensor(String, ScalarType),
-    /// An integer that is computed from sizes: the output of the graph of this name.
+    /// An integer computed from sizes: the name of the graph's output.
     Size(String),
-    /// An integer that is part of the program.
+    /// A constant integer.
     Integer(i64),
-    /// A float that is part of the program.
+    /// A constant float.
     Float(f64),
-    /// A bool that is part of the program.
+    /// A constant bool.
     Bool(bool),
-    /// None, or a string.
+    /// None or a string.
     None,
 }

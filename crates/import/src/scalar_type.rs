@@ -4,8 +4,8 @@ use std::fmt;
 
 /// An element type of PyTorch or ONNX.
 ///
-/// Integers of up to 16 bits are computed as `I32`, `U32` as `I64`, and wrapped after each operator; `U64` has the bits of an `I64`.
-/// `F64` is computed in f32, floats of 8 bits and less too, and rounded after each operator.
+/// Integers of up to 16 bits are computed as `I32` and `U32` as `I64`, and wrapped after each operator. `U64` is stored as the bits of an
+/// `I64`. `F64` and floats of at most 8 bits are computed in f32; narrow floats are rounded after each operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs)]
@@ -33,12 +33,12 @@ pub enum ScalarType {
     BF16,
     F32,
     F64,
-    /// Pairs of `F32` along a last axis that programs do not see; only inside of programs.
+    /// Complex numbers, stored as pairs of `F32` along an additional last axis. Only used inside programs.
     C64,
 }
 
 impl ScalarType {
-    /// All that tensors of a run may have; the C library numbers them so.
+    /// All types that inputs and outputs may have, in the order of the C library's numbering.
     pub const ALL: [Self; 23] = [
         Self::Bool,
         Self::U8,
@@ -65,7 +65,7 @@ impl ScalarType {
         Self::F8E8M0,
     ];
 
-    /// The type of a number in the archive.
+    /// The type for a type code of the archive.
     pub(crate) fn of_code(code: u64) -> Option<Self> {
         Some(match code {
             1 => Self::U8,
@@ -83,7 +83,7 @@ impl ScalarType {
         })
     }
 
-    /// The type of tensors that are stored as `dtype`; `None` for rows with a scale.
+    /// The type whose tensors are stored as `dtype`; `None` for rows with a scale.
     pub fn of_dtype(dtype: DType) -> Option<Self> {
         Some(match dtype {
             DType::Bool => Self::Bool,
@@ -109,22 +109,22 @@ impl ScalarType {
         }
     }
 
-    /// The type that arithmetic on it is done in.
+    /// The type in which arithmetic is computed.
     pub(crate) fn computed(self) -> DType {
         if self.is_float() { DType::F32 } else { self.dtype() }
     }
 
-    /// True of floats.
+    /// True for floats.
     pub fn is_float(self) -> bool {
         self >= Self::F4E2M1
     }
 
-    /// True of integers.
+    /// True for integers.
     pub fn is_integer(self) -> bool {
         !self.is_float() && self != Self::Bool
     }
 
-    /// True of integers that are never negative.
+    /// True for unsigned integers.
     pub(crate) fn is_unsigned(self) -> bool {
         matches!(self, Self::U2 | Self::U4 | Self::U8 | Self::U16 | Self::U32 | Self::U64)
     }
@@ -142,12 +142,12 @@ impl ScalarType {
         }
     }
 
-    /// Bytes of an element that has its own.
+    /// Bytes of an element; types of less than 8 bits take a whole byte.
     pub(crate) fn bytes(self) -> usize {
         self.bits().div_ceil(8) as usize
     }
 
-    /// The category of type promotion.
+    /// Category of type promotion: floats rank above integers, which rank above bools.
     fn category(self) -> u8 {
         match self {
             Self::Bool => 0,
@@ -156,7 +156,7 @@ impl ScalarType {
         }
     }
 
-    /// The common type of two tensors of equal priority.
+    /// The promoted type of two tensors of equal priority.
     pub(crate) fn promote(self, other: Self) -> Self {
         let (low, high) = (self.min(other), self.max(other));
         match (low, high) {
@@ -166,7 +166,7 @@ impl ScalarType {
         }
     }
 
-    /// The common type of this type and a type of lower priority: the type of a 0-dim tensor, or of a number.
+    /// The promoted type with a type of lower priority, such as of a 0-dim tensor or a number.
     pub(crate) fn promote_weak(self, weak: Self) -> Self {
         if weak.category() > self.category() { weak } else { self }
     }

@@ -1,11 +1,11 @@
-//! Symbolic integers: polynomials of sizes and of quotients, smallest and largest ones of other polynomials.
+//! Symbolic integers: polynomials of sizes, and of functions such as quotient, minimum and maximum of other polynomials.
 
 use std::collections::BTreeMap;
 
-/// A number by its position in the table of [`super::Sizes`].
+/// A variable of polynomials: its index in [`super::Sizes`].
 pub(crate) type AtomId = u32;
 
-/// Factors of a product, ascending.
+/// A product of variables, in ascending order.
 pub(crate) type Monomial = Vec<AtomId>;
 
 /// A polynomial with integer coefficients.
@@ -19,7 +19,7 @@ impl Size {
         Self { terms: BTreeMap::from([(vec![id], 1)]) }
     }
 
-    /// One monomial.
+    /// A polynomial with a single monomial.
     pub fn monomial(monomial: &Monomial) -> Self {
         Self { terms: BTreeMap::from([(monomial.clone(), 1)]) }
     }
@@ -32,7 +32,7 @@ impl Size {
         }
     }
 
-    /// The constant, unless it is negative.
+    /// The value of a non-negative constant; `None` otherwise.
     pub fn as_extent(&self) -> Option<usize> {
         self.as_const().and_then(|value| usize::try_from(value).ok())
     }
@@ -67,7 +67,7 @@ impl Size {
         product.normalized()
     }
 
-    /// The product of several.
+    /// The product of several sizes.
     pub fn product<'a>(sizes: impl IntoIterator<Item = &'a Self>) -> Self {
         sizes.into_iter().fold(Self::from(1), |product, size| product.times(size))
     }
@@ -77,7 +77,7 @@ impl Size {
         self
     }
 
-    /// The quotient, if the divisor is one monomial that divides every term.
+    /// The exact quotient; `None` unless the divisor is a single term that divides every term.
     pub fn divided(&self, divisor: &Self) -> Option<Self> {
         let mut terms = divisor.terms();
         let (Some((by, factor)), None) = (terms.next(), terms.next()) else {
@@ -98,7 +98,7 @@ impl Size {
         Some(quotient)
     }
 
-    /// `(q, r)` with `self = divisor * q + r`, where the coefficients of `r` are below the divisor.
+    /// `(q, r)` with `self = divisor * q + r`, where the coefficients of `r` are in `0..divisor`.
     pub fn split(&self, divisor: i64) -> (Self, Self) {
         let part = |of: fn(i64, i64) -> i64| {
             let terms = self.terms.iter().map(|(monomial, &factor)| (monomial.clone(), of(factor, divisor))).collect();

@@ -1,22 +1,22 @@
-//! The table of sizes of a program, and their values in the shape program.
+//! The sizes of a program, and their values in the shape program.
 
 use crate::size::{AtomId, Monomial, Size};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Dim, Scope, Symbol, Tensor};
 use std::collections::{BTreeMap, HashMap};
 
-/// Values of an integer, from the least to the largest.
+/// The smallest and the largest value of an integer.
 type Bounds = (i128, i128);
 
-/// Extents in a run are below this.
+/// Upper bound of the extents in a run.
 const MAX_EXTENT: i128 = i32::MAX as i128;
 
 /// Definition of an atom.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Definition {
-    /// A symbol of the program, or a size of the graph.
+    /// A symbol of the program or of the graph.
     Symbol(String),
-    /// A function of two numbers.
+    /// A function of two sizes.
     Binary(BinaryOp, Size, Size),
 }
 
@@ -24,16 +24,16 @@ enum Definition {
 struct Atom {
     definition: Definition,
     bounds: Bounds,
-    /// `None` for a symbol that no input has defined.
+    /// The value in the graph; `None` for a symbol that no input has defined.
     dim: Option<Dim>,
 }
 
-/// Sizes that occur in a program.
+/// The sizes of a program.
 pub(crate) struct Sizes {
     scope: Scope,
     atoms: Vec<Atom>,
     known: HashMap<Definition, AtomId>,
-    /// Sizes of the graph for products of atoms.
+    /// Sizes of the graph that represent products of atoms.
     products: HashMap<Monomial, Dim>,
     monomials: BTreeMap<Symbol, Size>,
 }
@@ -54,14 +54,14 @@ impl Sizes {
         id
     }
 
-    /// A symbol of the program.
+    /// The size of a symbol of the program.
     pub fn symbol(&mut self, name: &str) -> Size {
         let definition = Definition::Symbol(name.to_owned());
         let known = self.known.get(&definition).copied();
         Size::atom(known.unwrap_or_else(|| self.define(definition, (0, MAX_EXTENT), None)))
     }
 
-    /// Limits a symbol.
+    /// Sets the bounds of a symbol.
     pub fn constrain(&mut self, name: &str, least: Option<i64>, most: Option<i64>) {
         let size = self.symbol(name);
         let Some(id) = size.terms().next().and_then(|(monomial, _)| monomial.first().copied()) else { return };
@@ -69,7 +69,7 @@ impl Sizes {
         *bounds = (least.map_or(0, i128::from), most.map_or(MAX_EXTENT, |most| i128::from(most).min(MAX_EXTENT)));
     }
 
-    /// The extent of an input, which defines the symbol in it if nothing else has.
+    /// The extent of an input. If it contains one undefined symbol, the extent defines that symbol.
     pub fn bind(&mut self, size: &Size) -> Option<Dim> {
         let undefined: Vec<AtomId> = size
             .terms()
@@ -78,7 +78,7 @@ impl Sizes {
             .collect();
         let [id] = undefined.as_slice() else { return self.dim(size) };
         let Definition::Symbol(name) = self.atoms[*id as usize].definition.clone() else { return None };
-        // size = factor * symbol + rest, and the extent of the input is a size of the graph.
+        // size = symbol + rest, so the symbol is the extent minus the constant rest.
         let atom = Size::atom(*id);
         let rest = size.minus(&atom);
         let rest = rest.as_const()?;
@@ -92,7 +92,7 @@ impl Sizes {
         Some(extent)
     }
 
-    /// A size of the graph as a polynomial.
+    /// A size of the graph as a polynomial of the program's sizes.
     pub fn of(&mut self, dim: &Dim) -> Size {
         let mut size = Size::from(dim.constant());
         for (symbol, factor) in dim.terms() {
@@ -111,7 +111,7 @@ impl Sizes {
         size
     }
 
-    /// The extent in the graph; `None` for a symbol that has no value yet.
+    /// The size as an extent of the graph; `None` if it contains an undefined symbol.
     pub fn dim(&mut self, size: &Size) -> Option<Dim> {
         let mut sum = Dim::default();
         let terms: Vec<(Monomial, i64)> = size.terms().map(|(monomial, factor)| (monomial.clone(), factor)).collect();
@@ -139,7 +139,7 @@ impl Sizes {
         Some(dim)
     }
 
-    /// The value in the shape program, which may be negative.
+    /// The size as a value of the shape program, which may be negative.
     pub fn host(&mut self, size: &Size) -> Option<Tensor> {
         let (mut above, mut below) = (Size::default(), Size::default());
         for (monomial, factor) in size.terms() {
@@ -155,7 +155,7 @@ impl Sizes {
         Some(value.binary(BinaryOp::Sub, &self.scope.host_size(below)))
     }
 
-    /// The least and the largest value.
+    /// The smallest and the largest value of a size.
     pub fn bounds(&self, size: &Size) -> Bounds {
         let mut sum = (0i128, 0i128);
         for (monomial, factor) in size.terms() {
@@ -171,7 +171,7 @@ impl Sizes {
         sum
     }
 
-    /// The largest extent, if it is limited.
+    /// The largest value of an extent; `None` if it is not bounded.
     pub fn most(&self, size: &Size) -> Option<usize> {
         let most = self.bounds(size).1;
         usize::try_from(most).ok().filter(|_| most < MAX_EXTENT)
@@ -186,7 +186,7 @@ impl Sizes {
         Size::atom(self.define(definition, bounds, dim))
     }
 
-    /// The quotient, rounded toward negative infinity; `None` by 0.
+    /// The quotient, rounded toward negative infinity; `None` if the divisor is 0.
     pub fn quotient(&mut self, a: &Size, b: &Size) -> Option<Size> {
         if let Some(quotient) = a.divided(b) {
             return Some(quotient);
@@ -242,7 +242,7 @@ impl Sizes {
         self.binary(op, a, b, bounds)
     }
 
-    /// 1 where the comparison holds, else 0.
+    /// 1 if the comparison is true, otherwise 0.
     pub fn compared(&mut self, op: BinaryOp, a: &Size, b: &Size) -> Size {
         if let Some((a, b)) = a.as_const().zip(b.as_const()) {
             return Size::from(op.evaluate_int(rewire_graph::Scalar::I64, a, b));

@@ -1,4 +1,4 @@
-//! Safetensors files with the element types of PyTorch.
+//! Safetensors files with PyTorch's and ONNX's element types.
 
 use crate::elements::{Elements, encoded};
 use crate::{ImportError, ScalarType};
@@ -7,7 +7,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
 use std::collections::BTreeMap;
 
-/// A tensor with its element type in PyTorch; it is stored in [`ScalarType::dtype`].
+/// A tensor with its element type. Its storage type is [`ScalarType::dtype`].
 #[derive(Clone, Debug)]
 pub struct TypedTensor {
     /// The element type.
@@ -17,10 +17,10 @@ pub struct TypedTensor {
 }
 
 impl TypedTensor {
-    /// A tensor of the little-endian bytes of its elements, in row-major order; bools have a byte each.
+    /// Creates a tensor from its elements as little-endian bytes in row-major order. Bools are one byte each.
     ///
     /// # Errors
-    /// [`ImportError`] if there are more or fewer bytes than the shape needs.
+    /// [`ImportError`] if the number of bytes does not match the shape.
     pub fn from_bytes(name: &str, ty: ScalarType, shape: &[usize], bytes: &[u8]) -> Result<Self, ImportError> {
         let count = shape.iter().try_fold(1usize, |count, &extent| count.checked_mul(extent));
         let expected = count.and_then(|count| count.checked_mul(ty.bytes()));
@@ -32,14 +32,14 @@ impl TypedTensor {
         Ok(Self { ty, tensor: elements.tensor(name)? })
     }
 
-    /// The bytes of its elements, as [`TypedTensor::from_bytes`] takes them.
+    /// The elements as bytes, in the format of [`TypedTensor::from_bytes`].
     pub fn to_bytes(&self) -> Vec<u8> {
         encoded(&self.tensor, self.ty)
     }
 }
 
 impl From<HostTensor> for TypedTensor {
-    /// A tensor of the type that its storage has; rows with a scale are floats.
+    /// A tensor with the element type of its storage. Rows with a scale become floats.
     fn from(tensor: HostTensor) -> Self {
         Self { ty: ScalarType::of_dtype(tensor.dtype()).unwrap_or(ScalarType::F32), tensor }
     }
@@ -61,7 +61,7 @@ const TYPES: [(ScalarType, Dtype); 13] = [
     (ScalarType::F64, Dtype::F64),
 ];
 
-/// The tensors of a safetensors file, by name.
+/// Reads the tensors of a safetensors file by name.
 ///
 /// # Errors
 /// [`ImportError`] if the file is invalid or has tensors of other types.
@@ -76,10 +76,10 @@ pub fn deserialize(bytes: &[u8]) -> Result<BTreeMap<String, TypedTensor>, Import
     tensors.collect()
 }
 
-/// The bytes of a safetensors file of tensors.
+/// Writes tensors as a safetensors file.
 ///
 /// # Errors
-/// [`ImportError`] if a tensor does not have the storage type of its elements.
+/// [`ImportError`] if a tensor is not stored in the storage type of its element type.
 pub fn serialize(tensors: &BTreeMap<String, TypedTensor>) -> Result<Vec<u8>, ImportError> {
     let mut encodings = vec![];
     for (name, TypedTensor { ty, tensor }) in tensors {
@@ -90,7 +90,7 @@ pub fn serialize(tensors: &BTreeMap<String, TypedTensor>) -> Result<Vec<u8>, Imp
     }
     let mut views = vec![];
     for (name, ty, shape, bytes) in &encodings {
-        // A type without a name is stored as its bytes.
+        // Safetensors has no name for this type, so the elements are stored as bytes.
         let bytes_of = if matches!(ty, ScalarType::I2 | ScalarType::I4) { Dtype::I8 } else { Dtype::U8 };
         let dtype = TYPES.iter().find(|(own, _)| own == ty).map_or(bytes_of, |(_, dtype)| *dtype);
         let view = TensorView::new(dtype, shape.clone(), bytes).map_err(|error| ImportError::program(name, error))?;

@@ -2,14 +2,14 @@ use crate::array::Array;
 use crate::size::Size;
 use rewire_graph::Tensor;
 
-/// Why a node has no lowering.
+/// Why a node cannot be lowered.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The operator, or this use of it, is not supported.
     Unsupported(String),
     /// The program contradicts the operator's schema.
     Program(String),
-    /// The result of a body or function without a lowering, which was reported there.
+    /// The node reads a result of a body or function that failed. The failure has already been reported.
     Reported,
 }
 
@@ -22,7 +22,7 @@ impl Fault {
         Err(Self::Program(reason.into()))
     }
 
-    /// The error to report.
+    /// The reason to report; `None` if it has already been reported.
     pub fn reason(self) -> Option<String> {
         match self {
             Self::Unsupported(reason) | Self::Program(reason) => Some(reason),
@@ -34,13 +34,13 @@ impl Fault {
 /// The result of a lowering.
 pub(crate) type Lowered<T> = Result<T, Fault>;
 
-/// A number outside of tensors.
+/// A number that is not a tensor.
 #[derive(Clone, Debug)]
 pub(crate) enum Number {
     Int(Size),
     Float(f64),
     Bool(bool),
-    /// A float that is computed from sizes, a 0-dim `F32`.
+    /// A float computed from sizes, as a 0-dim `F32`.
     Computed(Tensor),
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum Value {
     List(Vec<Value>),
     Number(Number),
     String(String),
-    /// A result without a lowering, and why.
+    /// A result that cannot be lowered, with the reason.
     Unsupported(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Archives that are cut short, changed, or made to do harm.
+//! Archives that are truncated, modified or malicious.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 use rewire_import::{ImportError, pt2};
@@ -10,7 +10,7 @@ fn archive() -> Vec<u8> {
     std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/pt2/linear_relu/model.pt2")).unwrap()
 }
 
-/// The archive with an entry changed; `None` leaves it out.
+/// The archive with one entry modified; `None` removes it.
 fn changed(name: &str, change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Vec<u8> {
     let bytes = archive();
     let mut from = ZipArchive::new(Cursor::new(bytes.as_slice())).unwrap();
@@ -29,7 +29,7 @@ fn changed(name: &str, change: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> Vec<u8> {
     to.finish().unwrap().into_inner()
 }
 
-/// The archive with text of its program replaced.
+/// The archive with some text in its program replaced.
 fn program(from: &str, to: &str) -> Vec<u8> {
     changed("models/model.json", |content| {
         let text = String::from_utf8(content).unwrap();
@@ -117,7 +117,7 @@ fn tensors_larger_than_the_archive_are_refused() {
 
 #[test]
 fn compressed_entries_are_refused() {
-    // Central headers name the method of every entry; deflate is 8.
+    // The central directory contains the compression method of every entry; deflate is 8.
     let mut bytes = archive();
     let headers = bytes.windows(4).enumerate().filter(|(_, window)| window == b"PK\x01\x02").map(|(place, _)| place);
     for place in headers.collect::<Vec<_>>() {

@@ -1,4 +1,4 @@
-//! Files that lie: an error is the answer, never a panic.
+//! Invalid and malicious files result in errors, never in panics.
 #![allow(clippy::unwrap_used)]
 
 use rewire_import::{ImportError, onnx};
@@ -8,7 +8,7 @@ fn model(name: &str) -> Vec<u8> {
     std::fs::read(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/onnx").join(name).join("model.onnx")).unwrap()
 }
 
-/// Bytes that differ from each other by a linear congruential sequence.
+/// Modifies bytes at positions of a linear congruential sequence.
 fn changed(bytes: &[u8], seed: u64) -> Vec<u8> {
     let (mut bytes, mut state) = (bytes.to_vec(), seed);
     for _ in 0..1 + seed % 4 {
@@ -34,7 +34,7 @@ fn damaged_models_are_errors_or_other_models() {
 
 #[test]
 fn values_that_shapes_depend_on_are_named() {
-    // The second one depends on a size within a branch.
+    // The second model depends on a size inside a branch.
     for (name, expected) in [("test_slice_start_out_of_bounds", "starts"), ("test_affine_grid_2d_expanded", "size")] {
         let error = onnx::from_bytes(&model(name)).unwrap_err();
         let ImportError::Unbound { inputs } = error else { panic!("{error}") };

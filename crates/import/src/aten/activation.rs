@@ -74,7 +74,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// At inference the slope is the mean of its bounds.
+/// At inference the slope is the mean of `lower` and `upper`.
 fn rrelu(c: &Call<'_>) -> Lowered<Array> {
     float(c, |c, x| {
         if c.bool_or("training", false)? {
@@ -85,7 +85,7 @@ fn rrelu(c: &Call<'_>) -> Lowered<Array> {
     })
 }
 
-/// A function of floats.
+/// Applies a float function to the first argument.
 fn float(c: &Call<'_>, f: fn(&Call<'_>, &Tensor) -> Lowered<Tensor>) -> Lowered<Array> {
     let x = c.x()?;
     let x = if x.ty.is_float() { x } else { c.cx.cast(&x, ScalarType::F32) };
@@ -111,7 +111,7 @@ fn gelu(c: &Call<'_>) -> Lowered<Array> {
     }
 }
 
-/// `scale x` above 0, else `scale alpha (exp(rate x) - 1)`
+/// `scale x` if positive, otherwise `scale alpha (exp(rate x) - 1)`.
 fn exponential(c: &Call<'_>, x: &Tensor, [alpha, scale, rate]: [f64; 3]) -> Tensor {
     let below = c.cx.expm1(&(x * rate)) * (alpha * scale);
     x.gt(0.0).select(&(x * scale), &below)
@@ -181,7 +181,7 @@ fn glu(c: &Call<'_>) -> Lowered<Array> {
     c.result(&(a * b.sigmoid()))
 }
 
-/// The tensors of several arguments in their common type.
+/// The named tensor arguments in their promoted type.
 pub(super) fn common<const N: usize>(c: &Call<'_>, names: [&str; N]) -> Lowered<([Tensor; N], ScalarType)> {
     let operands = names.iter().map(|name| operand(c, name)).collect::<Lowered<Vec<Operand>>>()?;
     let ty = common_type(c, &operands.iter().collect::<Vec<_>>());

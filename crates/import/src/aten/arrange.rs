@@ -1,4 +1,4 @@
-//! Tensors put together of others, or taken apart, along axes given by the operator's name.
+//! Operators that stack, split and arrange tensors along axes implied by the operator's name.
 
 use super::movement::common_list;
 use super::scan::prefix_sum;
@@ -52,7 +52,7 @@ fn split(c: &Call<'_>, axis: fn(usize) -> usize) -> Lowered<Vec<Value>> {
     Ok(vec![Value::List((0..c.declared.len()).map(&mut part).collect::<Lowered<_>>()?)])
 }
 
-/// Elements at constant strides along every axis, of a tensor whose elements are in row-major order.
+/// A strided view of a tensor whose elements are in row-major order.
 fn strided(c: &Call<'_>) -> Lowered<Array> {
     let (x, shape) = (c.x()?, c.shape(0)?);
     let (strides, start) = (c.ints("stride")?, c.int_or("storage_offset", 0)?);
@@ -70,7 +70,7 @@ fn strided(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: c.cx.remap(&flat, &shape, vec![place], None, &[])?, ty: x.ty })
 }
 
-/// Rows of all combinations, the last vector's elements change fastest.
+/// All combinations of elements as rows. Elements of the last vector vary fastest.
 fn cartesian_product(c: &Call<'_>) -> Lowered<Array> {
     let parts = common_list(c)?;
     let shape: Vec<Size> = parts.iter().map(|x| c.cx.extent(x, 0)).collect();
@@ -85,7 +85,7 @@ fn cartesian_product(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.concat(&columns, 1))
 }
 
-/// Maximum power of a vector's elements.
+/// Maximum number of powers of a vector's elements.
 const MOST_POWERS: usize = 64;
 
 fn vander(c: &Call<'_>) -> Lowered<Array> {
@@ -113,7 +113,7 @@ fn cumulative_trapezoid(c: &Call<'_>) -> Lowered<Array> {
     c.result(&prefix_sum(c.cx, &Array { tensor: parts, ty: ScalarType::F32 }, axis)?)
 }
 
-/// The areas between neighbours along an axis.
+/// Areas of the trapezoids between adjacent elements along an axis, and that axis.
 fn trapezoids(c: &Call<'_>) -> Lowered<(Tensor, usize)> {
     let y = c.cx.cast(&c.tensor("y")?, c.ty(0)?).tensor;
     let axis = c.axis_or("dim", -1, y.rank())?;
@@ -136,7 +136,7 @@ fn trapezoids(c: &Call<'_>) -> Lowered<(Tensor, usize)> {
     Ok((parts, axis))
 }
 
-/// The elements of `source` one after the other where the mask holds.
+/// Writes the elements of `source`, in order, to the positions where the mask is true.
 fn masked_scatter(c: &Call<'_>) -> Lowered<Array> {
     let (x, source) = (c.x()?, c.tensor("source")?);
     let shape = c.cx.shape(&x.tensor);

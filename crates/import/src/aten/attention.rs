@@ -20,7 +20,7 @@ pub(super) const MANY: Many = &[
     ("aten._scaled_dot_product_attention_math", |c| first(c, "attn_mask")),
 ];
 
-/// Statistics for gradients are not results at inference.
+/// The attention result. The other results are statistics for gradients, which inference does not need.
 fn first(c: &Call<'_>, mask: &str) -> Lowered<Vec<Value>> {
     let y = attention(c, mask)?;
     Ok(std::iter::once(c.nth(0, &y)?).chain((1..c.declared.len()).map(|_| Value::None)).collect())
@@ -64,7 +64,7 @@ fn attention(c: &Call<'_>, mask_name: &str) -> Lowered<Tensor> {
     }
     let weights = scores.softmax(-1);
     let weights = if can_be_empty {
-        // A row that masks all keys attends to nothing.
+        // A row whose keys are all masked has weights 0.
         let none = scores.max(scores.rank() - 1).equal(f64::NEG_INFINITY);
         none.select(&c.cx.f(0.0), &weights)
     } else {
@@ -73,7 +73,7 @@ fn attention(c: &Call<'_>, mask_name: &str) -> Lowered<Tensor> {
     Ok(weights.matmul(&v))
 }
 
-/// Heads repeated to the given number, each several times in a row.
+/// Repeats each head until there are `heads` heads; copies of a head are adjacent.
 fn repeated(c: &Call<'_>, x: &Tensor, heads: &Size) -> Lowered<Tensor> {
     let own = c.cx.shape(x);
     let axis = own.len() - 3;

@@ -1,4 +1,4 @@
-//! Functions of several tensors or numbers, element by element, and the types they promote to.
+//! Elementwise functions of several tensors or numbers, and type promotion.
 
 use super::One;
 use crate::ScalarType;
@@ -84,7 +84,7 @@ pub(super) const ONE: One = &[
     ("aten.isclose", isclose),
 ];
 
-/// An argument of arithmetic.
+/// An operand of arithmetic.
 pub(super) enum Operand {
     Array(Array),
     Number(Number),
@@ -98,7 +98,7 @@ pub(super) fn operand(c: &Call<'_>, name: &str) -> Lowered<Operand> {
     }
 }
 
-/// The common type of operands: tensors with axes come before those without, and these before numbers.
+/// The promoted type of operands. Tensors with axes have the highest priority, then 0-dim tensors, then numbers.
 pub(super) fn common_type(c: &Call<'_>, operands: &[&Operand]) -> ScalarType {
     let mut levels: [Option<ScalarType>; 3] = [None; 3];
     for operand in operands {
@@ -112,7 +112,7 @@ pub(super) fn common_type(c: &Call<'_>, operands: &[&Operand]) -> ScalarType {
     weaker.unwrap_or(ScalarType::F32)
 }
 
-/// An operand in a type, as arithmetic reads it.
+/// An operand converted to a type for arithmetic.
 pub(super) fn computed(c: &Call<'_>, operand: &Operand, ty: ScalarType) -> Lowered<Tensor> {
     match operand {
         Operand::Array(array) => Ok(c.cx.cast(array, ty).tensor),
@@ -123,7 +123,7 @@ pub(super) fn computed(c: &Call<'_>, operand: &Operand, ty: ScalarType) -> Lower
     }
 }
 
-/// The operands `self` and `other` in their common type.
+/// The operands `self` and `other` in their promoted type, and that type.
 fn pair(c: &Call<'_>) -> Lowered<(Tensor, Tensor, ScalarType)> {
     let names = if c.arguments.contains_key("self") { ["self", "other"] } else { ["input", "other"] };
     named_pair(c, names)
@@ -183,7 +183,7 @@ fn divided(c: &Call<'_>, mode: &str) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// The quotient of integers rounded toward 0.
+/// The quotient of integers, rounded toward 0.
 fn truncated(a: &Tensor, b: &Tensor) -> Tensor {
     let magnitude = a.abs() / b.abs();
     a.lt(0i64).not_equal(b.lt(0i64)).select(&-&magnitude, &magnitude)
@@ -196,7 +196,7 @@ fn modulo(c: &Call<'_>, is_floored: bool) -> Lowered<Array> {
         (false, false) => &a - &(truncated(&a, &b) * &b),
         (_, true) => {
             let rest = &a - &((&a / &b).trunc() * &b);
-            // An infinite divisor leaves the dividend.
+            // With an infinite divisor the remainder is the dividend.
             let rest = b.abs().equal(f64::INFINITY).and(a.abs().lt(f64::INFINITY)).select(&a, &rest);
             let other_sign = rest.not_equal(0.0).and(rest.lt(0.0).not_equal(b.lt(0.0)));
             if is_floored { other_sign.select(&(&rest + &b), &rest) } else { rest }
@@ -247,7 +247,7 @@ fn float_power(c: &Call<'_>, base: &Tensor, exponent: &Tensor) -> Tensor {
     is_one.select(&c.cx.f(1.0), &y)
 }
 
-/// Powers by squaring; negative exponents give 0 except for a base of 1 or -1.
+/// Integer powers by squaring. Negative exponents give 0, except for a base of 1 or -1.
 fn integer_power(c: &Call<'_>, base: &Tensor, exponent: &Tensor, ty: ScalarType) -> Lowered<Tensor> {
     let one = computed(c, &one(), ty)?;
     let (mut power, mut square, mut rest) = (one.clone(), base.clone(), exponent.abs());
@@ -299,7 +299,7 @@ fn shift(c: &Call<'_>, is_left: bool) -> Lowered<Array> {
     let mut factor = one;
     for bit in 0..6 {
         let taken = (&b / (1i64 << bit)).modulo(2i64).equal(1i64);
-        // 2 to the 32nd does not fit 32 bits; shifts that far are handled below.
+        // 2^32 does not fit 32 bits. Larger shifts are handled below.
         let power = 1i64 << (1u32 << bit).min(30);
         factor = taken.select(&(&factor * power), &factor);
         if bit == 4 && ty != ScalarType::I64 {
@@ -328,7 +328,7 @@ fn log_add(c: &Call<'_>, a: &Tensor, b: &Tensor, scale: f64) -> Tensor {
     let larger = a.maximum(b);
     let rest = -(a - b).abs() * scale;
     let sum = &larger + c.cx.log1p(&rest.exp()) * scale.recip();
-    // Equal infinities have no difference.
+    // The difference of equal infinities is NaN.
     a.equal(b).and(a.abs().equal(f64::INFINITY)).select(a, &sum)
 }
 
@@ -411,7 +411,7 @@ fn isclose(c: &Call<'_>) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// Euclid's algorithm, with the maximum number of steps for integers of this many bits.
+/// Euclid's algorithm, unrolled for the maximum number of steps of integers of this many bits.
 fn common_divisor(c: &Call<'_>, result: fn(&Call<'_>, [&Tensor; 2], &Tensor) -> Lowered<Array>) -> Lowered<Array> {
     let (a, b, ty) = pair(c)?;
     if !ty.is_integer() || ty == ScalarType::U64 {
@@ -419,7 +419,7 @@ fn common_divisor(c: &Call<'_>, result: fn(&Call<'_>, [&Tensor; 2], &Tensor) -> 
     }
     let [one, zero] = [1i64, 0].map(|value| c.cx.scope.scalar(a.dtype(), value));
     let (mut x, mut y) = (a.abs(), b.abs());
-    // Fibonacci numbers need the most steps: a step for 0.69 bits.
+    // Fibonacci numbers need the most steps: one step per 0.69 bits.
     for _ in 0..ty.bits() * 3 / 2 {
         let is_done = y.equal(0i64);
         let rest = x.modulo(&is_done.select(&one, &y));

@@ -1,4 +1,4 @@
-//! Operators on complex numbers, whose real and imaginary parts are the last axis of extent 2.
+//! Operators on complex numbers. Real and imaginary part are a last axis of extent 2.
 
 use super::{Lowering, One, matmul, spectrum};
 use crate::ScalarType;
@@ -80,7 +80,7 @@ const OWN: One = &[
     ("aten.matmul", |c| matrices(c, "other")),
 ];
 
-/// Operators that apply to both parts as to real numbers.
+/// Operators that can be applied to real and imaginary part separately.
 const BY_PARTS: [&str; 41] = [
     "aten.alias",
     "aten.cat",
@@ -125,14 +125,14 @@ const BY_PARTS: [&str; 41] = [
     "aten._unsafe_view",
 ];
 
-/// A complex tensor.
+/// A complex tensor as real and imaginary part.
 pub(super) struct Complex {
     pub re: Tensor,
     pub im: Tensor,
 }
 
 impl Complex {
-    /// As one tensor.
+    /// Joins both parts to one tensor.
     pub fn array(self, cx: &Context) -> Lowered<Array> {
         let shape = cx.broadcast_shape(&[&self.re, &self.im])?;
         let last = shape.len();
@@ -150,7 +150,7 @@ fn part(cx: &Context, x: &Array, place: i64) -> Lowered<Tensor> {
     cx.select(&x.tensor, x.rank() - 1, &place.into())
 }
 
-/// The parts of a tensor; the imaginary part of a real tensor is 0.
+/// Splits a tensor into its parts. The imaginary part of a real tensor is 0.
 pub(super) fn complex(c: &Call<'_>, x: &Array) -> Lowered<Complex> {
     if x.ty != ScalarType::C64 {
         let re = c.cx.cast(x, ScalarType::F32).tensor;
@@ -164,7 +164,7 @@ fn two(c: &Call<'_>) -> Lowered<[Complex; 2]> {
     Ok([complex(c, &c.x()?)?, complex(c, &c.tensor("other")?)?])
 }
 
-/// A conversion, which leaves the imaginary part out where the result is real.
+/// A type conversion. The imaginary part is dropped if the result is real.
 fn converted(c: &Call<'_>) -> Lowered<Array> {
     let (x, ty) = (complex(c, &c.x()?)?, c.ty(0)?);
     if ty == ScalarType::C64 { x.array(c.cx) } else { Ok(c.cx.cast(&real(x.re), ty)) }
@@ -181,7 +181,7 @@ fn product(a: &Complex, b: &Complex, times: impl Fn(&Tensor, &Tensor) -> Lowered
     Ok(Complex { re, im })
 }
 
-/// A power with a small whole exponent.
+/// A power with a small positive integer exponent.
 fn power(c: &Call<'_>) -> Lowered<Array> {
     let (x, exponent) = (complex(c, &c.x()?)?, c.float("exponent")?);
     if exponent.fract() != 0.0 || !(1.0..=16.0).contains(&exponent) {
@@ -220,7 +220,7 @@ fn is_complex_value(value: &Value) -> bool {
     }
 }
 
-/// The results of a node with complex numbers; `lowering` is the lowering for real numbers.
+/// Lowers a node with complex numbers. `lowering` is its lowering for real numbers.
 pub(crate) fn lower(c: &Call<'_>, lowering: Lowering) -> Lowered<Vec<Value>> {
     if !BY_PARTS.contains(&c.base) {
         let own = ONE.iter().chain(OWN).chain(spectrum::ONE).find(|(name, _)| *name == c.base);
@@ -247,7 +247,7 @@ fn both(cx: &Context, re: Value, im: Value) -> Lowered<Value> {
     }
 }
 
-/// A node on the real or imaginary parts of its operands.
+/// The same node with only the real or only the imaginary parts of its operands.
 fn of_part<'a>(c: &Call<'a>, place: i64) -> Lowered<Call<'a>> {
     let arguments = c.arguments.iter().map(|(name, value)| Ok((name.clone(), value_part(c.cx, value, place)?)));
     let order = c.order.iter().map(|value| value_part(c.cx, value, place)).collect::<Lowered<_>>()?;

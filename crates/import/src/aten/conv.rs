@@ -1,4 +1,4 @@
-//! Convolutions: patches, and a matrix product of each group.
+//! Convolutions: patches, followed by a matrix product per group.
 
 use super::One;
 use super::movement::OUTSIDE;
@@ -25,7 +25,7 @@ pub(super) const ONE: One = &[
     ("aten.col2im", col2im),
 ];
 
-/// A window over the spatial axes of a tensor.
+/// A window that slides over the spatial axes of a tensor.
 pub(crate) struct Sliding {
     pub kernel: Vec<i64>,
     pub stride: Vec<i64>,
@@ -33,7 +33,7 @@ pub(crate) struct Sliding {
     pub dilation: Vec<i64>,
 }
 
-/// A list of `rank` entries from one of `rank` or 1.
+/// Extends a list of one entry to `rank` equal entries. A list of `rank` entries is unchanged.
 pub(super) fn spread(values: Vec<i64>, rank: usize) -> Lowered<Vec<i64>> {
     match values.as_slice() {
         [one] => Ok(vec![*one; rank]),
@@ -57,14 +57,14 @@ impl Sliding {
         Ok(Self { kernel, stride, padding, dilation })
     }
 
-    /// The position in the operand along a spatial axis, for a window and an element of it.
+    /// Index of an operand element along a spatial axis, given the index of a window and of an element within the window.
     pub fn place(&self, axis: usize, window: IndexExpr, within: IndexExpr) -> IndexExpr {
         let start = window.binary(BinaryOp::Mul, self.stride[axis]);
         let inner = within.binary(BinaryOp::Mul, self.dilation[axis]);
         start.binary(BinaryOp::Add, inner).binary(BinaryOp::Sub, self.padding[axis])
     }
 
-    /// Like [`Sliding::place`], for a transposed convolution.
+    /// [`Sliding::place`] of a transposed convolution.
     fn transposed_place(&self, axis: usize, window: IndexExpr, within: IndexExpr) -> IndexExpr {
         let inner = within.binary(BinaryOp::Mul, self.dilation[axis]);
         let place = window.binary(BinaryOp::Add, self.padding[axis]).binary(BinaryOp::Sub, inner);
@@ -73,7 +73,7 @@ impl Sliding {
         place.binary(BinaryOp::Sub, between.binary(BinaryOp::Mul, OUTSIDE))
     }
 
-    /// True if every window is one element of the operand.
+    /// True if every window is a single element of the operand.
     fn is_pointwise(&self) -> bool {
         let is_one = |values: &[i64]| values.iter().all(|&value| value == 1);
         is_one(&self.kernel) && is_one(&self.stride) && self.padding.iter().all(|&value| value == 0)
@@ -110,17 +110,17 @@ fn convolution(c: &Call<'_>, transposed: Option<bool>) -> Lowered<Array> {
     c.result(&if is_batched { y } else { c.cx.squeeze(&y, 0)? })
 }
 
-/// Elements of a kernel with one channel, which are summed in the loop over positions.
+/// Maximum number of elements of a single-channel kernel that are summed in the loop over positions.
 const MOST_IN_LOOP: i64 = 49;
 
 struct Convolution<'a> {
     cx: &'a Context,
-    /// `[N, C, ..]`
+    /// Images, `[N, C, ..]`.
     images: Tensor,
     weight: Tensor,
     window: Sliding,
     groups: i64,
-    /// `[N, O, ..]`
+    /// Shape of the result, `[N, O, ..]`.
     shape: Vec<Size>,
     is_transposed: bool,
 }
@@ -159,7 +159,7 @@ impl Convolution<'_> {
         self.cx.reshape(&weight.matmul(&patches), &self.shape)
     }
 
-    /// A convolution with a kernel for each channel: products of matrices with one row would copy all patches.
+    /// A depthwise convolution, which sums shifted images. As matrix products with one row it would copy all patches.
     fn by_channel(&self) -> Lowered<Option<Tensor>> {
         let (channels, kernel) = (self.cx.extent(&self.images, 1), &self.window.kernel);
         let count = kernel.iter().try_fold(1i64, |count, &extent| count.checked_mul(extent));
@@ -186,7 +186,7 @@ impl Convolution<'_> {
         Ok(sum)
     }
 
-    /// Elements by image, group, channel, kernel element and position.
+    /// Elements of all patches by image, group, channel, kernel element and position.
     fn patches(&self, shape: &[Size], channels: &Size) -> Lowered<Tensor> {
         let rank = self.window.kernel.len();
         let channel = coord(1).binary(BinaryOp::Mul, self.cx.index(channels)?).binary(BinaryOp::Add, coord(2));
@@ -201,7 +201,7 @@ impl Convolution<'_> {
         self.cx.remap(&self.images, shape, index, Some(&self.cx.f(0.0)), &[])
     }
 
-    /// By the graph's own operator for images of constant extents.
+    /// The graph's own convolution, which requires constant image extents; `None` if it does not apply.
     fn of_constant_extents(&self) -> Option<Tensor> {
         let pair = |values: &[i64]| -> Option<[usize; 2]> {
             let values = values.iter().map(|&value| usize::try_from(value).ok()).collect::<Option<Vec<_>>>()?;
@@ -219,7 +219,7 @@ impl Convolution<'_> {
             groups: usize::try_from(self.groups).ok()?,
         };
         let y = self.images.conv2d(&self.weight, None, &window);
-        // Another shape comes of padding that is longer at one end.
+        // The shapes differ if padding is longer at one end.
         let expected = self.cx.dims(&self.shape).ok()?;
         (y.shape() == expected).then_some(y)
     }
@@ -246,7 +246,7 @@ fn im2col(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.reshape(&patches, &c.shape(0)?)?)
 }
 
-/// The sum of overlapping patches, the transpose of [`im2col`].
+/// The sum of overlapping patches: the transpose of [`im2col`].
 fn col2im(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?;
     if x.rank() != 3 || !x.ty.is_float() {
@@ -263,7 +263,7 @@ fn col2im(c: &Call<'_>) -> Lowered<Array> {
     }
     let columns = [&shape[..2], kernel.as_slice(), &places].concat();
     let columns = c.cx.reshape(&x.tensor, &columns)?;
-    // Per kernel element, its contribution to each pixel.
+    // For each kernel element, its contribution to each pixel.
     let parts = [&shape[..2], kernel.as_slice(), &shape[2..]].concat();
     let spatial = (0..2).map(|axis| window.transposed_place(axis, coord(4 + axis), coord(2 + axis)));
     let index = (0..4).map(coord).chain(spatial).collect();

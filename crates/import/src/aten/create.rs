@@ -36,7 +36,7 @@ pub(super) const ONE: One = &[
     ("aten.ones", |c| constant(c, 1)),
     ("aten.ones_like", |c| constant(c, 1)),
     ("aten.new_ones", |c| constant(c, 1)),
-    // The content is undefined; programs overwrite it.
+    // The contents are undefined, and programs overwrite them.
     ("aten.empty", |c| constant(c, 0)),
     ("aten.empty_like", |c| constant(c, 0)),
     ("aten.new_empty", |c| constant(c, 0)),
@@ -76,7 +76,7 @@ pub(super) const ONE: One = &[
     }),
 ];
 
-/// A number in every element of the declared shape.
+/// A tensor of the declared shape filled with a number.
 fn filled(c: &Call<'_>, name: &str) -> Lowered<Array> {
     let ty = c.ty(0)?;
     let value = match operand(c, name)? {

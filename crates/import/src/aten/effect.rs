@@ -1,4 +1,4 @@
-//! Operators without a result: checks, which the sizes of a program imply or which concern values, and the tokens that order them.
+//! Operators without a result: checks of sizes, which always hold, checks of values, and tokens that order them.
 
 use super::Many;
 use crate::call::Call;
@@ -23,7 +23,7 @@ fn nothing(_: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(vec![])
 }
 
-/// True of an operator with its namespace and overload that only checks.
+/// True for an operator, with namespace and overload, that only checks something.
 fn is_check(op: &str) -> bool {
     let name = op.strip_prefix("torch.ops.").unwrap_or(op);
     let base = name.rsplit_once('.').map_or(name, |(base, _)| base);

@@ -1,4 +1,4 @@
-//! Factorizations of small matrices: QR, singular values, pseudoinverses, and the exponential.
+//! Factorizations of small matrices: QR, singular values, pseudoinverse, and the matrix exponential.
 
 use super::{Many, One, matmul};
 use crate::array::Array;
@@ -27,7 +27,7 @@ pub(super) const MANY: Many = &[
     ("aten.linalg_eigh", eigh),
 ];
 
-/// Vectors have no defined signs, so that programs that read them are refused.
+/// Only singular values. The signs of singular vectors are not defined, so programs that read vectors are rejected.
 fn svd(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let values = singular_values(c.cx, &c.x()?.tensor)?;
     let vectors = Value::Unsupported("singular vectors, whose signs are not defined");
@@ -39,7 +39,7 @@ fn eigh(c: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(vec![c.nth(0, &eigenvalues(c)?)?, vectors])
 }
 
-/// Rows and columns of matrices of at most [`OrthogonalColumns::MOST`].
+/// Rows and columns of matrices, each at most [`OrthogonalColumns::MOST`].
 fn extents(cx: &Context, x: &Tensor) -> Lowered<[usize; 2]> {
     let most = OrthogonalColumns::MOST;
     let shape = cx.shape(x);
@@ -52,7 +52,7 @@ fn extents(cx: &Context, x: &Tensor) -> Lowered<[usize; 2]> {
     }
 }
 
-/// The orthogonal columns `A V` and `V`.
+/// `A V` with orthogonal columns, and `V`.
 fn orthogonal(cx: &Context, x: &Tensor) -> Lowered<[Tensor; 2]> {
     let ([rows, columns], mut shape) = (extents(cx, x)?, cx.shape(x));
     let batch = Size::product(&shape[..shape.len() - 2]);
@@ -66,7 +66,7 @@ fn orthogonal(cx: &Context, x: &Tensor) -> Lowered<[Tensor; 2]> {
     Ok([part(0, rows)?, part(rows, columns)?])
 }
 
-/// Matrices with at least as many rows as columns: the given ones, or their transposes.
+/// Matrices with at least as many rows as columns: `x` or its transpose, and whether it was transposed.
 fn tall(cx: &Context, x: &Tensor) -> Lowered<(Tensor, bool)> {
     let [rows, columns] = extents(cx, x)?;
     Ok(if rows < columns { (x.transpose(-1, -2), true) } else { (x.clone(), false) })
@@ -77,7 +77,7 @@ fn squares(cx: &Context, x: &Tensor, axis: usize) -> Lowered<Tensor> {
     cx.squeeze(&x.square().sum(axis), axis)
 }
 
-/// Numbers along the last axis in order.
+/// Sorts numbers along the last axis.
 fn in_order(cx: &Context, x: &Tensor, is_descending: bool) -> Lowered<Tensor> {
     let axis = x.rank() - 1;
     let array = Array { tensor: x.clone(), ty: crate::ScalarType::F32 };
@@ -85,14 +85,14 @@ fn in_order(cx: &Context, x: &Tensor, is_descending: bool) -> Lowered<Tensor> {
     super::order::along(cx, x, axis, &index)
 }
 
-/// The largest first.
+/// The singular values in descending order.
 fn singular_values(cx: &Context, x: &Tensor) -> Lowered<Tensor> {
     let (x, _) = tall(cx, x)?;
     let [columns, _] = orthogonal(cx, &x)?;
     in_order(cx, &squares(cx, &columns, x.rank() - 2)?.sqrt(), true)
 }
 
-/// The eigenvalues of symmetric matrices, the smallest first: the singular values of matrices moved so far that none is negative.
+/// Eigenvalues of symmetric matrices in ascending order: singular values after a shift that makes all eigenvalues positive.
 fn eigenvalues(c: &Call<'_>) -> Lowered<Tensor> {
     let (cx, x) = (c.cx, c.x()?.tensor);
     let [rows, columns] = extents(cx, &x)?;
@@ -112,7 +112,7 @@ fn eigenvalues(c: &Call<'_>) -> Lowered<Tensor> {
     in_order(cx, &values, false)
 }
 
-/// The singular values at most that count as 0, `[.., 1, 1]`.
+/// The threshold up to which singular values count as 0, `[.., 1, 1]`.
 fn tolerance(c: &Call<'_>, largest: &Tensor, [rows, columns]: [usize; 2]) -> Lowered<Tensor> {
     let number = |name: &str| -> Lowered<Option<Tensor>> {
         match c.get(name) {
@@ -162,7 +162,7 @@ fn matrix_rank(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.squeeze(&c.cx.squeeze(&count, column)?, row)?)
 }
 
-/// Householder reflections that set the elements below the diagonal to 0, with signs as in LAPACK.
+/// QR by Householder reflections, with the signs that LAPACK uses.
 fn qr(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let (cx, x) = (c.cx, c.x()?.tensor);
     let [rows, columns] = extents(cx, &x)?;
@@ -202,10 +202,10 @@ fn qr(c: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(vec![c.nth(0, &q)?, c.nth(1, &r)?])
 }
 
-/// Squarings of the exponential of a fraction.
+/// Number of squarings of the matrix exponential.
 const SQUARINGS: i32 = 6;
 
-/// Terms of the series of a fraction.
+/// Number of terms of its series.
 const TERMS: u32 = 10;
 
 /// `e^A = (e^(A / 2^n))^(2^n)`
@@ -218,7 +218,7 @@ fn exponential(c: &Call<'_>) -> Lowered<Array> {
     let shape = cx.shape(&x);
     let unit = cx.positions(&shape, x.rank() - 2)?.equal(&cx.positions(&shape, x.rank() - 1)?).cast(DType::F32);
     let small = &x * 2f64.powi(-SQUARINGS);
-    // Less the unit matrix, whose sum with small numbers would be rounded.
+    // The series without the unit matrix. Adding it would round small elements.
     let mut rest = &small * f64::from(TERMS).recip();
     for n in (1..TERMS).rev() {
         rest = matmul::matmul(cx, &small, &(rest + &unit))? * f64::from(n).recip();

@@ -17,7 +17,7 @@ pub(super) const ONE: One = &[
     ("aten.grid_sampler_3d", grid_sampler),
 ];
 
-/// Elements beyond the border.
+/// Handling of positions beyond the border.
 #[derive(Clone, Copy, PartialEq)]
 enum Border {
     Zeros,
@@ -41,7 +41,7 @@ struct Sampler<'c, 'a> {
 }
 
 impl Sampler<'_, '_> {
-    /// A position along a spatial axis, moved into the image unless the border is zeros.
+    /// A position along a spatial axis, moved into the image unless positions beyond the border are zeros.
     fn within(&self, place: &Tensor, axis: usize) -> Tensor {
         let last = &self.extents[axis] - 1.0;
         let place = match self.border {
@@ -52,7 +52,7 @@ impl Sampler<'_, '_> {
         place.maximum(0.0).minimum(&last)
     }
 
-    /// Back and forth between the centers of the outer elements, or between their outer edges.
+    /// Reflects a position at the centers of the outermost elements, or at their outer edges.
     fn reflected(&self, place: &Tensor, axis: usize) -> Tensor {
         let size = &self.extents[axis];
         let (low, span) = if self.is_aligned { (0.0, size - 1.0) } else { (-0.5, size.clone()) };
@@ -66,7 +66,7 @@ impl Sampler<'_, '_> {
         is_point.select(&zero, &place)
     }
 
-    /// The elements at integer positions.
+    /// Elements at integer positions.
     fn tap(&self, places: &[Tensor]) -> Lowered<Tensor> {
         let places: Vec<Tensor> = places.iter().map(|place| place.cast(DType::I64)).collect();
         let rank = places.len();
@@ -79,7 +79,7 @@ impl Sampler<'_, '_> {
         self.c.cx.remap(&self.x, &self.result, index, Some(&self.c.cx.f(0.0)), &loads)
     }
 
-    /// The sum of neighbours, each by the product of its weights along the axes.
+    /// The weighted sum of neighbours. A weight is the product of weights along the axes.
     fn sum(&self, taps: &[Vec<(Tensor, Tensor)>]) -> Lowered<Tensor> {
         let count: usize = taps.iter().map(Vec::len).product();
         let mut sum = None;
@@ -114,7 +114,7 @@ fn grid_sampler(c: &Call<'_>) -> Lowered<Array> {
     let is_aligned = c.bool_or("align_corners", false)?;
     let sampler = Sampler { c, x: x.tensor, result: c.shape(0)?, extents, is_aligned, border };
     let place = |axis: usize| -> Lowered<Tensor> {
-        // The last component is for the first axis.
+        // The last component of a grid position belongs to the first spatial axis.
         let unit = c.cx.select(&grid.tensor, rank + 1, &(rank - 1 - axis).into())?;
         let size = &sampler.extents[axis];
         Ok(match is_aligned {
@@ -140,7 +140,7 @@ fn grid_sampler(c: &Call<'_>) -> Lowered<Array> {
     if mode == 2 && rank == 3 {
         return Fault::unsupported("bicubic interpolation of volumes");
     }
-    // In cubic interpolation each neighbour is moved into the image, otherwise the position itself is.
+    // With cubic interpolation, neighbours are moved into the image. Otherwise the position itself is.
     let places: Vec<Tensor> = match mode {
         2 => places,
         _ => places.iter().enumerate().map(|(axis, place)| sampler.within(place, axis)).collect(),

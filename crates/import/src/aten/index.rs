@@ -1,4 +1,4 @@
-//! Elements by their indices.
+//! Indexing with tensors of indices.
 
 use super::order::along;
 use super::reduce::{float_sum, integer_sum};
@@ -80,7 +80,7 @@ pub(super) const MANY: Many = &[
     ("aten._embedding_bag_forward_only", embedding_bag),
 ];
 
-/// A tensor of integers as an index.
+/// An integer tensor as an index.
 pub(super) fn integers(x: &Array) -> Lowered<Tensor> {
     if x.ty.is_integer() { Ok(x.tensor.clone()) } else { Fault::unsupported(format!("an index of type {}", x.ty)) }
 }
@@ -90,20 +90,20 @@ fn embedding(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: weight.tensor.gather(&index), ty: weight.ty })
 }
 
-/// An element of operand `operand` as an index; a negative one counts from the end.
+/// An index loaded from operand `operand`. Negative values count from the end of the axis.
 pub(crate) fn wrapped(cx: &Context, operand: usize, index: Vec<IndexExpr>, extent: &Size) -> Lowered<IndexExpr> {
     let value = IndexExpr::Load { operand, index };
     let from_end = value.clone().binary(BinaryOp::Lt, 0i64).binary(BinaryOp::Mul, cx.index(extent)?);
     Ok(value.binary(BinaryOp::Add, from_end))
 }
 
-/// Indexing with optional tensors, one per axis.
+/// Indexing with optional index tensors, one per axis.
 pub(super) struct Advanced {
-    /// By axis of the operand, the index.
+    /// The index of each axis of the operand; `None` for an axis that is not indexed.
     pub indices: Vec<Option<Tensor>>,
-    /// The common shape of the indices.
+    /// The shape that all indices broadcast to.
     pub shape: Vec<Size>,
-    /// The position of that shape in the result.
+    /// The axis of the result at which this shape begins.
     pub place: usize,
 }
 
@@ -154,7 +154,7 @@ fn advanced(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: c.cx.remap(&x.tensor, &shape, places, None, &loads)?, ty: x.ty })
 }
 
-/// The number of boundaries below each value, or not above it.
+/// For each value the number of boundaries below it, or below or equal to it.
 fn found(c: &Call<'_>, boundaries: &Array, values: &Array) -> Lowered<Array> {
     let right = c.bool_or("right", false)? || c.string_or("side", "left")? == "right";
     let ty = boundaries.ty.promote(values.ty);
@@ -164,14 +164,14 @@ fn found(c: &Call<'_>, boundaries: &Array, values: &Array) -> Lowered<Array> {
     let boundary = if boundaries.rank() > 1 { c.cx.unsqueeze(&boundaries, rank - 1)? } else { boundaries };
     let mut before = if right { boundary.le(&value) } else { boundary.lt(&value) };
     if ty.is_float() {
-        // NaN is above all.
+        // NaN sorts after all numbers.
         before = before.or(c.cx.is_nan(&value));
     }
     let count = integer_sum(c.cx, &Array { tensor: before, ty: ScalarType::Bool }, &[rank])?;
     c.result(&c.cx.squeeze(&count, rank)?.cast(c.ty(0)?.computed()))
 }
 
-/// Sums, means or largest elements of bags of embeddings.
+/// The sum, mean or maximum of each bag of embeddings.
 fn embedding_bag(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let (weight, indices) = (c.tensor("weight")?, integers(&c.tensor("indices")?)?);
     let (mode, padding) = (c.int_or("mode", 0)?, c.int_or("padding_idx", -1)?);
@@ -183,7 +183,7 @@ fn embedding_bag(c: &Call<'_>) -> Lowered<Vec<Value>> {
         Some(samples) => &rows * c.cx.unsqueeze(&samples.tensor, samples.rank())?,
         None => rows,
     };
-    // By bag, element and column.
+    // Axes: bag, element, column.
     let (member, rows) = match &given {
         None => {
             let all = c.cx.expand(&c.cx.scope.scalar(DType::Bool, 1i64), &c.cx.shape(&indices))?;
@@ -213,7 +213,7 @@ fn embedding_bag(c: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(std::iter::once(y).chain((1..c.declared.len()).map(|_| Value::None)).collect())
 }
 
-/// True if an element belongs to a bag, `[bags, elements]`.
+/// Whether an element belongs to a bag, `[bags, elements]`.
 fn members(c: &Call<'_>, offsets: &Tensor, indices: &Tensor) -> Lowered<Tensor> {
     let last = c.bool_or("include_last_offset", false)?;
     let (count, elements) = (c.cx.extent(offsets, 0), c.cx.extent(indices, 0));

@@ -38,7 +38,7 @@ pub(super) const MANY: Many = &[("fbgemm.dense_to_jagged", |c| {
     Ok(vec![values.into(), Value::List(all.into_iter().map(Value::Tensor).collect())])
 })];
 
-/// The only offsets of a list.
+/// The offsets of a list with a single entry.
 fn offsets(c: &Call<'_>, name: &str) -> Lowered<Array> {
     match c.tensors(name)?.as_slice() {
         [offsets] => Ok(offsets.clone()),
@@ -46,7 +46,7 @@ fn offsets(c: &Call<'_>, name: &str) -> Lowered<Array> {
     }
 }
 
-/// How host offsets divide rows.
+/// Rows divided by offsets on the host; `None` if the offsets are not on the host.
 fn ragged(c: &Call<'_>, offsets: &Array, rows: &Size) -> Lowered<Option<Ragged>> {
     let Some(host) = c.cx.host_offsets(&offsets.tensor) else { return Ok(None) };
     let total = c.cx.dim(rows)?;
@@ -87,7 +87,7 @@ fn to_jagged(c: &Call<'_>, dense: &Array, offsets: &Array) -> Lowered<Array> {
         return c.result(&dense.tensor.padded_to_jagged(&ragged));
     }
     let offsets = integers(offsets)?.cast(DType::I64);
-    // The sample of a row: the number of offsets up to it, minus one.
+    // The sample of a row is the number of offsets up to the row, minus 1.
     let entries = c.cx.extent(&offsets, 0);
     let pairs = [shape[0].clone(), entries];
     let rows = c.cx.positions(&pairs, 0)?;

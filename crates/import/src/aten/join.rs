@@ -1,4 +1,4 @@
-//! Tensors one after the other.
+//! Concatenation.
 
 use super::One;
 use super::movement::common_list;
@@ -29,7 +29,7 @@ fn cat(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.concat(&alike(c.cx, parts, Some(axis))?, axis))
 }
 
-/// Tensors with the sizes of the first one but along an axis: sizes that are equal in every run may be written in several ways.
+/// Gives all tensors the sizes of the first one, except along one axis. Equal sizes may be expressed in different ways.
 fn alike(cx: &Context, parts: Vec<Tensor>, except: Option<usize>) -> Lowered<Vec<Tensor>> {
     let shape = parts.first().map_or_else(Vec::new, |first| cx.shape(first));
     let resize = |x: Tensor| {

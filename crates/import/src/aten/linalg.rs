@@ -1,4 +1,4 @@
-//! Determinants, inverses and solutions of small systems, by elimination that is written out.
+//! Determinants, inverses and solutions of small linear systems, by unrolled elimination.
 
 use super::{Many, One};
 use crate::array::Array;
@@ -57,17 +57,17 @@ fn rows_of(cx: &Context, x: &Tensor) -> Lowered<usize> {
     }
 }
 
-/// Rows of matrices, each `[.., 1, columns]`.
+/// Splits matrices into rows, each `[.., 1, columns]`.
 fn rows(cx: &Context, x: &Tensor, count: usize) -> Lowered<Vec<Tensor>> {
     (0..count).map(|row| cx.slice(x, x.rank() - 2, (&row.into(), 1), &1.into())).collect()
 }
 
-/// An element of each row, with its axis.
+/// The element of a row at a column, `[.., 1, 1]`.
 fn element(cx: &Context, row: &Tensor, column: usize) -> Lowered<Tensor> {
     cx.slice(row, row.rank() - 1, (&column.into(), 1), &1.into())
 }
 
-/// Rows after Gaussian elimination with partial pivoting: elements below the diagonal are 0.
+/// Rows after Gaussian elimination with partial pivoting. Elements below the diagonal are 0.
 struct Eliminated {
     rows: Vec<Tensor>,
     /// -1 if the number of row exchanges is odd.
@@ -88,7 +88,7 @@ impl Eliminated {
             let pivot = element(cx, &rows[k], k)?;
             for i in k + 1..count {
                 let factor = element(cx, &rows[i], k)? / &pivot;
-                // A column of zeros stays as it is.
+                // A column of zeros is left unchanged.
                 let factor = pivot.equal(0.0).select(&cx.f(0.0), &factor);
                 rows[i] = &rows[i] - &rows[k] * factor;
             }
@@ -96,13 +96,13 @@ impl Eliminated {
         Ok(Self { rows, sign })
     }
 
-    /// The diagonal.
+    /// The diagonal elements.
     fn pivots(&self, cx: &Context) -> Lowered<Vec<Tensor>> {
         self.rows.iter().enumerate().map(|(k, row)| element(cx, row, k)).collect()
     }
 }
 
-/// Without the last two axes, which have one element.
+/// Removes the last two axes, which have extent 1.
 fn scalars(cx: &Context, x: &Tensor) -> Lowered<Tensor> {
     let axis = x.rank() - 1;
     cx.squeeze(&cx.squeeze(x, axis)?, axis - 1)
@@ -122,12 +122,12 @@ fn logarithm(c: &Call<'_>) -> Lowered<Vec<Value>> {
         sign = sign * c.cx.sign(&pivot);
         log = log + pivot.abs().log();
     }
-    // Then the factorization, which nothing reads.
+    // The remaining results are the factorization, which programs do not use.
     let others = (2..c.declared.len()).map(|_| Ok(Value::None));
     [c.nth(0, &scalars(c.cx, &sign)?), c.nth(1, &scalars(c.cx, &log)?)].into_iter().chain(others).collect()
 }
 
-/// The solutions of `a x = b`.
+/// Solves `a x = b`.
 fn solution(cx: &Context, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
     let count = rows_of(cx, a)?;
     let batch = cx.broadcast_shape(&[&scalars_of(cx, a)?, &scalars_of(cx, b)?])?;
@@ -151,7 +151,7 @@ fn solution(cx: &Context, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
     Ok(cx.concat(&known, batch.len()))
 }
 
-/// A tensor of the axes before the last two.
+/// A tensor with the shape of the axes before the last two.
 fn scalars_of(cx: &Context, x: &Tensor) -> Lowered<Tensor> {
     let one = |x: &Tensor, axis: usize| cx.slice(x, axis, (&Size::default(), 1), &1.into());
     scalars(cx, &one(&one(x, x.rank() - 1)?, x.rank() - 2)?)
@@ -166,7 +166,7 @@ fn inverse(cx: &Context, x: &Tensor) -> Lowered<Tensor> {
 
 fn solve(c: &Call<'_>) -> Lowered<Tensor> {
     let (a, b) = (c.tensor("A")?.tensor, c.tensor("B")?.tensor);
-    // A batch of vectors, or matrices.
+    // `b` is a batch of vectors, or of matrices.
     let is_vector = b.rank() == 1 || (b.rank() + 1 == a.rank() && c.cx.shape(&b) == c.cx.shape(&a)[..b.rank()]);
     match (c.bool_or("left", true)?, is_vector) {
         (true, false) => solution(c.cx, &a, &b),
@@ -176,7 +176,7 @@ fn solve(c: &Call<'_>) -> Lowered<Tensor> {
     }
 }
 
-/// The lower factor of positive definite matrices, column by column.
+/// The lower Cholesky factor of positive definite matrices, column by column.
 fn cholesky(c: &Call<'_>) -> Lowered<Tensor> {
     let x = c.x()?.tensor;
     let count = rows_of(c.cx, &x)?;
@@ -234,13 +234,13 @@ fn matrix_power(c: &Call<'_>) -> Lowered<Array> {
     }
 }
 
-/// A result with factors that nothing reads.
+/// Returns the result of `f`, and None for the factors.
 fn with_nothing(c: &Call<'_>, f: fn(&Call<'_>) -> Lowered<Tensor>) -> Lowered<Vec<Value>> {
     let others = (1..c.declared.len()).map(|_| Ok(Value::None));
     std::iter::once(c.nth(0, &f(c)?)).chain(others).collect()
 }
 
-/// A result with the code that all matrices were good.
+/// Returns the result of `f`, and a status of 0, which means success.
 fn with_success(c: &Call<'_>, f: fn(&Call<'_>) -> Lowered<Tensor>) -> Lowered<Vec<Value>> {
     let y = f(c)?;
     let zero = c.cx.scope.scalar(DType::I32, 0i64);

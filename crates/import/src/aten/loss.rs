@@ -91,7 +91,7 @@ fn total_weight(c: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(vec![c.nth(0, &y)?, c.nth(1, &weight)?])
 }
 
-/// No reduction, the mean or the sum.
+/// Reduces a loss by argument `reduction`: none, mean or sum.
 fn reduced(c: &Call<'_>, loss: &Tensor) -> Lowered<Array> {
     match c.int_or("reduction", 1)? {
         0 => c.result(loss),
@@ -125,7 +125,7 @@ fn poisson(c: &Call<'_>) -> Lowered<Array> {
     let is_log = c.bool_or("log_input", true)?;
     let loss = if is_log { x.exp() - &target * &x } else { &x - &target * (&x + c.float_or("eps", 1e-8)?).log() };
     let loss = if c.bool_or("full", false)? {
-        // Stirling's approximation of the factorial.
+        // Stirling's approximation of the logarithm of the factorial.
         let stirling = &target * target.log() - &target + (&target * (2.0 * std::f64::consts::PI)).log() * 0.5;
         loss + target.le(1.0).select(&c.cx.f(0.0), &stirling)
     } else {
@@ -134,7 +134,7 @@ fn poisson(c: &Call<'_>) -> Lowered<Array> {
     reduced(c, &loss)
 }
 
-/// The margins of the other classes relative to the target's.
+/// The margins of all other classes relative to the target class.
 fn multi_margin(c: &Call<'_>) -> Lowered<Array> {
     let (x, target) = (c.x()?.tensor, c.tensor("target")?.tensor.cast(DType::I64));
     let (p, axis) = (c.int_or("p", 1)?, x.rank().saturating_sub(1));
@@ -155,7 +155,7 @@ fn multi_margin(c: &Call<'_>) -> Lowered<Array> {
     reduced(c, &loss)
 }
 
-/// The mean over classes of the cross entropy of each.
+/// For each sample the mean of the classes' cross entropies.
 fn multilabel_soft_margin(c: &Call<'_>) -> Lowered<Array> {
     let ([x, target], _) = common(c, ["self", "target"])?;
     let axis = x.rank().saturating_sub(1);
@@ -196,12 +196,12 @@ fn classes(x: &Tensor) -> usize {
     usize::from(x.rank() > 1)
 }
 
-/// The loss of log probabilities and classes, and the sum of weights.
+/// The loss for log probabilities and target classes, and the sum of weights.
 fn negative_log(c: &Call<'_>, x: &Tensor) -> Lowered<(Tensor, Tensor)> {
     let target = c.tensor("target")?.tensor.cast(DType::I64);
     let axis = classes(x);
     let counted = target.not_equal(c.int_or("ignore_index", -100)?);
-    // Ignored entries may hold an invalid class.
+    // Ignored entries may have an invalid class.
     let target = counted.select(&target, &c.cx.zero(&target));
     let place = c.cx.unsqueeze(&target, axis.min(target.rank()))?;
     let picked = c.cx.squeeze(&along(c.cx, x, axis, &place)?, axis.min(x.rank() - 1))?;

@@ -72,7 +72,7 @@ pub(super) const ONE: One = &[
     ("aten._trilinear", trilinear),
 ];
 
-/// The product of several matrices.
+/// The product of a list of matrices.
 fn chain(c: &Call<'_>, name: &str) -> Lowered<Array> {
     let mut matrices = c.tensors(name)?.into_iter();
     let first = matrices.next().ok_or_else(|| Fault::Program("no matrices".to_owned()))?;
@@ -80,7 +80,7 @@ fn chain(c: &Call<'_>, name: &str) -> Lowered<Array> {
     c.result(&product)
 }
 
-/// The product of three tensors, each with new axes, summed over some.
+/// The product of three tensors with inserted axes, summed over some axes.
 fn trilinear(c: &Call<'_>) -> Lowered<Array> {
     let mut product: Option<Tensor> = None;
     for n in ["1", "2", "3"] {
@@ -102,7 +102,7 @@ fn only_floats(is_float: bool) -> Lowered<()> {
     if is_float { Ok(()) } else { Fault::unsupported("a product of integer matrices") }
 }
 
-/// The product of matrices or vectors, as torch.matmul defines it.
+/// The product of matrices or vectors, as defined by torch.matmul.
 pub(super) fn matmul(cx: &Context, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
     let (first, second) = (a.rank() == 1, b.rank() == 1);
     let a = if first { cx.unsqueeze(a, 0)? } else { a.clone() };
@@ -138,7 +138,7 @@ fn scaled_sum(c: &Call<'_>, x: &Tensor, product: &Tensor) -> Lowered<Tensor> {
     if !c.has("beta") {
         return Ok(product + x);
     }
-    // With a factor of 0 the summand is ignored, NaN too.
+    // If beta is 0, `x` is ignored, even if it is NaN.
     if c.float("beta").is_ok_and(|beta| beta == 0.0) {
         return Ok(product);
     }
@@ -172,7 +172,7 @@ fn bilinear(c: &Call<'_>) -> Lowered<Array> {
     })
 }
 
-/// The product of two tensors summed over pairs of axes; the others of the first come first.
+/// The product of two tensors, summed over pairs of axes. The remaining axes of `a` precede the remaining axes of `b`.
 fn contract(cx: &Context, [a, b]: [&Tensor; 2], [own, other]: [&[usize]; 2]) -> Lowered<Tensor> {
     let free = |x: &Tensor, used: &[usize]| (0..x.rank()).filter(|axis| !used.contains(axis)).collect::<Vec<_>>();
     let (left, right) = (free(a, own), free(b, other));
@@ -203,13 +203,13 @@ fn kron(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.reshape(&product, &shape)?)
 }
 
-/// A tensor with a letter for every axis.
+/// An einsum operand with a letter for every axis.
 struct Labelled {
     tensor: Tensor,
     labels: Vec<char>,
 }
 
-/// Letters of an operand; an ellipsis becomes digits, `0` for the last axis.
+/// The letters of an operand. An ellipsis becomes digits, with `0` for its last axis.
 fn labels(text: &str, rank: usize) -> Lowered<Vec<char>> {
     let (before, after) = text.split_once("...").unwrap_or((text, ""));
     let named = before.chars().count() + after.chars().count();
@@ -266,7 +266,7 @@ fn einsum(c: &Call<'_>) -> Lowered<Array> {
     c.result(&y.tensor.permute(&axes))
 }
 
-/// The diagonal of axes with one letter.
+/// Takes the diagonal of axes with the same letter.
 fn diagonals(cx: &Context, mut x: Labelled) -> Lowered<Labelled> {
     loop {
         let repeated = (0..x.labels.len()).find_map(|first| {
@@ -283,7 +283,7 @@ fn diagonals(cx: &Context, mut x: Labelled) -> Lowered<Labelled> {
     }
 }
 
-/// Summed over the axes that are not kept.
+/// Sums over axes whose letters are not in `kept`.
 fn reduced(cx: &Context, x: Labelled, kept: &[char]) -> Lowered<Labelled> {
     let axes: Vec<usize> = (0..x.labels.len()).filter(|&axis| !kept.contains(&x.labels[axis])).collect();
     if axes.is_empty() {
@@ -295,7 +295,7 @@ fn reduced(cx: &Context, x: Labelled, kept: &[char]) -> Lowered<Labelled> {
     Ok(Labelled { tensor, labels })
 }
 
-/// The product of two operands, summed over letters that nothing later reads.
+/// The product of two operands, summed over letters that are not in `later`.
 fn pair(cx: &Context, a: Labelled, b: Labelled, later: &[char]) -> Lowered<Labelled> {
     let kept = |own: &Labelled, other: &Labelled| [later, own.labels.as_slice(), &other.labels].concat();
     let keep_a: Vec<char> = kept(&b, &b);
@@ -313,7 +313,7 @@ fn pair(cx: &Context, a: Labelled, b: Labelled, later: &[char]) -> Lowered<Label
     let left = arranged(&a, &[batch.as_slice(), &rows, &depth].concat());
     let right = arranged(&b, &[batch.as_slice(), &depth, &columns].concat());
     let (n, r, d) = (batch.len(), rows.len(), depth.len());
-    // An ellipsis broadcasts: an axis of extent 1 meets a longer one.
+    // Axes of an ellipsis broadcast: one of the extents may be 1.
     let batch_sizes: Vec<Size> = sizes(&left, 0..n)
         .into_iter()
         .zip(sizes(&right, 0..n))

@@ -1,4 +1,4 @@
-//! Lowerings of operators, by kind.
+//! Lowerings of ATen operators, grouped by kind.
 
 mod activation;
 mod arrange;
@@ -49,16 +49,16 @@ use std::sync::LazyLock;
 /// A lowering.
 #[derive(Clone, Copy)]
 pub(crate) enum Lowering {
-    /// To one tensor.
+    /// Returns one tensor.
     One(fn(&Call<'_>) -> Lowered<Array>),
-    /// To any values.
+    /// Returns any number of values.
     Many(fn(&Call<'_>) -> Lowered<Vec<Value>>),
 }
 
-/// Operators of one kind with one result.
+/// Operators with one result.
 type One = &'static [(&'static str, fn(&Call<'_>) -> Lowered<Array>)];
 
-/// Operators of one kind with several results, or none.
+/// Operators with several results or none.
 type Many = &'static [(&'static str, fn(&Call<'_>) -> Lowered<Vec<Value>>)];
 
 const ONE: &[One] = &[
@@ -116,12 +116,12 @@ const MANY: &[Many] = &[
 
 static LOWERINGS: LazyLock<HashMap<&'static str, Lowering>> = LazyLock::new(|| operators().collect());
 
-/// The lowering of a name, with or without an overload.
+/// The lowering of an operator by its name, with or without overload.
 pub(crate) fn lowering(name: &str) -> Option<Lowering> {
     LOWERINGS.get(name).copied()
 }
 
-/// All operators with a lowering, by their names with or without an overload.
+/// All operators with a lowering. Names include the overload if the lowering only supports that one.
 pub(crate) fn operators() -> impl Iterator<Item = (&'static str, Lowering)> {
     let one = ONE.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::One(lower)));
     let many = MANY.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::Many(lower)));

@@ -1,4 +1,4 @@
-//! Operators that move elements, and the regions of their operands that they show.
+//! Operators that move elements, and the regions of their operands that views show.
 
 use super::binary::{Operand, common_type};
 use super::{Many, One};
@@ -11,7 +11,7 @@ use rewire_graph::Tensor;
 use rewire_graph::op::IndexExpr;
 use rewire_graph::pointwise::BinaryOp;
 
-/// Larger than any extent: an index that is increased by it is out of range.
+/// An offset larger than any extent. Adding it to an index makes the index out of range.
 pub(super) const OUTSIDE: i64 = 1 << 30;
 
 pub(super) const ONE: One = &[
@@ -142,7 +142,7 @@ fn expand(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: c.cx.expand(&x.tensor, &c.shape(0)?)?, ty: x.ty })
 }
 
-/// The order of axes after a transposition.
+/// The order of axes of a transposition.
 pub(crate) fn permutation(c: &Call<'_>, rank: usize) -> Lowered<Vec<usize>> {
     let mut axes: Vec<usize> = (0..rank).collect();
     match c.base.trim_end_matches("_copy") {
@@ -180,17 +180,17 @@ fn permuted(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor: x.tensor.permute(&axes), ty: x.ty })
 }
 
-/// Part of an axis of an operand.
+/// A region of an operand along one axis.
 pub(crate) struct ViewRegion {
     pub axis: usize,
     pub start: Size,
     pub step: i64,
     pub len: Size,
-    /// True if the axis is removed.
+    /// True if the view removes the axis.
     pub is_removed: bool,
 }
 
-/// A position along an axis; a negative one counts from the end.
+/// A position along an axis; negative ones count from the end.
 fn place(c: &Call<'_>, value: &Size, extent: &Size) -> Lowered<Size> {
     let (low, high) = c.cx.sizes.borrow().bounds(value);
     match (low >= 0, high < 0) {
@@ -200,7 +200,7 @@ fn place(c: &Call<'_>, value: &Size, extent: &Size) -> Lowered<Size> {
     }
 }
 
-/// The part of `x` that a result shows.
+/// The region of `x` that a result shows.
 pub(crate) fn region(c: &Call<'_>, x: &Tensor, output: usize) -> Lowered<ViewRegion> {
     let shape = c.cx.shape(x);
     let axis = c.axis_or("dim", 0, x.rank())?;
@@ -250,7 +250,7 @@ fn ranged(c: &Call<'_>) -> Lowered<Array> {
     Ok(Array { tensor, ty: x.ty })
 }
 
-/// `x` with a region replaced.
+/// `x` with a region replaced by `source`.
 pub(crate) fn replaced(c: &Call<'_>, x: &Tensor, region: &ViewRegion, source: &Tensor) -> Lowered<Tensor> {
     let shape = c.cx.shape(x);
     let mut part = shape.clone();
@@ -284,7 +284,7 @@ fn parts(c: &Call<'_>) -> Lowered<Vec<Value>> {
     list((0..c.declared.len()).map(one))
 }
 
-/// Tensors in their common type, without the empty vectors that concatenations ignore.
+/// A list of tensors in their promoted type, without empty vectors, which concatenation ignores.
 pub(super) fn common_list(c: &Call<'_>) -> Lowered<Vec<Tensor>> {
     let arrays = c.tensors("tensors")?;
     let operands: Vec<Operand> = arrays.iter().cloned().map(Operand::Array).collect();
@@ -419,7 +419,7 @@ fn diag_embed(c: &Call<'_>, offset: i64, dims: [i64; 2]) -> Lowered<Array> {
     Ok(Array { tensor: c.cx.remap(&x.tensor, &shape, index, Some(&zero), &[])?, ty: x.ty })
 }
 
-/// Matrices along the diagonal of one.
+/// A matrix with the given matrices on its diagonal.
 fn block_diagonal(c: &Call<'_>) -> Lowered<Array> {
     let (ty, shape) = (c.ty(0)?, c.shape(0)?);
     let mut sum: Option<Tensor> = None;

@@ -83,11 +83,11 @@ pub(super) const MANY: Many = &[
     ("aten.cudnn_batch_norm", native_batch_norm),
 ];
 
-/// `(x - mean) / sqrt(variance + eps)` over axes, with the mean and the inverse of the root.
+/// `(x - mean) / sqrt(variance + eps)` over axes, the mean, and the reciprocal of the root.
 fn normalized(cx: &Context, x: &Tensor, axes: &[usize], eps: f64) -> Lowered<(Tensor, Tensor, Tensor)> {
     let (mean, variance) = moments(cx, x, axes, 0.0)?;
     let inverse = (variance + eps).rsqrt();
-    // Rules for norms only match the last axis.
+    // Rewrite rules for norms only match the last axis.
     let y = match axes {
         [axis] if *axis + 1 == x.rank() => x.normalize(eps),
         _ => (x - &mean) * &inverse,
@@ -162,7 +162,7 @@ fn instance_norm(c: &Call<'_>) -> Lowered<Array> {
     c.result(&affine(c, y, Some(&channels))?)
 }
 
-/// The shape in which a vector with one element per channel broadcasts to `x`.
+/// The shape with which a vector of channels broadcasts to `x`.
 fn per_channel(c: &Call<'_>, x: &Tensor) -> Vec<Size> {
     let shape = c.cx.shape(x);
     let mut channels = vec![Size::from(1); shape.len().saturating_sub(1)];
@@ -199,12 +199,12 @@ fn batch_norm(c: &Call<'_>) -> Lowered<Tensor> {
 
 fn native_batch_norm(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let y = batch_norm(c)?;
-    // Saved statistics are empty at inference.
+    // At inference the saved statistics are empty.
     let others = (1..c.declared.len()).map(|_| Ok(Value::None));
     std::iter::once(c.nth(0, &y)).chain(others).collect()
 }
 
-/// By the moments of the samples, with running statistics.
+/// Batch norm in training: normalizes with batch statistics, and updates the running statistics.
 fn trained_batch_norm(c: &Call<'_>) -> Lowered<Vec<Value>> {
     if !c.bool_or("training", false)? {
         return Fault::unsupported("statistics of inference");
@@ -246,7 +246,7 @@ fn distances(c: &Call<'_>, names: [&str; 2]) -> Lowered<Array> {
     c.result(&c.cx.squeeze(&norm, axis)?)
 }
 
-/// The distances of all pairs of rows, those of the first row first.
+/// Distances of all pairs of rows, in order of the first row.
 fn pairs_of_rows(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?.tensor;
     let Some(rows) = c.cx.extent(&x, 0).as_extent().filter(|&rows| (2..=MOST_PAIRED).contains(&rows)) else {
@@ -264,7 +264,7 @@ fn pairs_of_rows(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.squeeze(&norm, 1)?)
 }
 
-/// Maximum number of rows whose pairs are compared.
+/// Maximum number of rows for pairwise distances.
 const MOST_PAIRED: usize = 1 << 10;
 
 /// The mean of the elements of a tensor.

@@ -1,4 +1,4 @@
-//! Sorting: an element's rank is the number of elements before it.
+//! Sorting, and operators based on it. The rank of an element is the number of elements before it.
 
 use super::reduce::{extreme, limit};
 use super::{Many, One};
@@ -67,7 +67,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// Interpolates between the two sorted elements nearest to position `q (n - 1)`.
+/// Interpolates between the sorted elements next to position `q (n - 1)`.
 fn quantile(c: &Call<'_>) -> Lowered<Array> {
     let x = c.x()?;
     let (x, axis) = match c.has("dim") {
@@ -97,7 +97,7 @@ fn quantile(c: &Call<'_>) -> Lowered<Array> {
     c.result(&if is_kept { y } else { c.cx.reshape(&y, &c.shape(0)?)? })
 }
 
-/// The lower median of the elements that are not NaN, and its position; NaN without such.
+/// The lower median of elements other than NaN, and its position. The median is NaN if all elements are NaN.
 fn median_without_nan(cx: &Context, x: &Array, axis: usize) -> Lowered<(Tensor, Tensor)> {
     let index = sorted(cx, x, axis, false)?;
     let mut shape = cx.shape(&x.tensor);
@@ -113,10 +113,10 @@ fn median_without_nan(cx: &Context, x: &Array, axis: usize) -> Lowered<(Tensor, 
     Ok((along(cx, &x.tensor, axis, &index)?, index))
 }
 
-/// Elements of an axis that are compared with each other.
+/// Maximum number of elements of an axis that are compared pairwise.
 const MOST_COMPARED: usize = 1 << 12;
 
-/// The most frequent element of an axis, the smallest of several, and its last position.
+/// The most frequent element of an axis (the smallest one of several), and its last position.
 fn mode(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let x = c.x()?;
     if x.rank() == 0 || x.ty.is_float() && x.ty.bits() < 32 || x.ty == ScalarType::I64 || x.ty == ScalarType::U64 {
@@ -150,7 +150,7 @@ fn both(c: &Call<'_>, results: [Tensor; 2], axis: usize) -> Lowered<Vec<Value>> 
     results.collect()
 }
 
-/// Elements of an axis by their positions in it.
+/// Gathers elements of an axis by their positions.
 pub(super) fn along(cx: &Context, x: &Tensor, axis: usize, index: &Tensor) -> Lowered<Tensor> {
     if x.rank() == 0 {
         return Ok(x.clone());
@@ -161,7 +161,7 @@ pub(super) fn along(cx: &Context, x: &Tensor, axis: usize, index: &Tensor) -> Lo
     cx.remap(x, &shape, places, None, &[index])
 }
 
-/// The positions of the elements in order, an `I64`; of equal ones the first comes first. NaN is the largest.
+/// The positions of the elements in sorted order, as `I64`. The sort is stable, and NaN is the largest value.
 pub(super) fn sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool) -> Lowered<Tensor> {
     if x.rank() == 0 {
         return Ok(cx.scalar(0.0, ScalarType::I64)?.tensor);
@@ -170,13 +170,13 @@ pub(super) fn sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool) 
     first_sorted(cx, x, axis, is_descending, &extent)
 }
 
-/// Elements of an axis whose ranks are counted instead of sorting them: the comparisons join other kernels.
+/// Maximum number of elements of an axis for sorting by counting ranks, whose comparisons can be fused with other kernels.
 const MOST_COUNTED: usize = 32;
 
-/// Elements of an axis that is sorted.
+/// Maximum number of elements of an axis that can be sorted.
 const MOST_SORTED: usize = 1 << 24;
 
-/// The positions of the first `k` elements in order.
+/// The positions of the first `k` elements in sorted order.
 fn first_sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &Size) -> Lowered<Tensor> {
     let extent = cx.extent(&x.tensor, axis);
     if extent.as_extent().is_some_and(|extent| extent <= MOST_COUNTED) {
@@ -185,7 +185,7 @@ fn first_sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &S
     limit(cx, &extent, MOST_SORTED, "an axis that is sorted")?;
     let keys = match x.ty {
         ScalarType::Bool => x.tensor.cast(DType::I32),
-        // As unsigned numbers.
+        // This offset maps unsigned to signed order.
         ScalarType::U64 => &x.tensor + i64::MIN,
         _ => x.tensor.clone(),
     };
@@ -206,12 +206,12 @@ fn first_sorted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &S
     Ok(cx.reshape(&order, &shape)?.transpose(axis, last))
 }
 
-/// The same by counting for each element those before it.
+/// Like [`first_sorted`], by counting for each element the elements before it.
 fn counted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &Size) -> Lowered<Tensor> {
     let values = if x.ty == ScalarType::Bool { x.tensor.cast(DType::F32) } else { x.tensor.clone() };
     let values = if x.ty == ScalarType::U64 { values + i64::MIN } else { values };
     let mut shape = cx.shape(&values);
-    // Rows replace the axis; the elements that they are compared with follow.
+    // The sorted axis becomes rows; the elements to compare with are the next axis.
     shape.insert(axis, 1.into());
     let other = cx.reshape(&values, &shape)?;
     shape.swap(axis, axis + 1);
@@ -228,7 +228,7 @@ fn counted(cx: &Context, x: &Array, axis: usize, is_descending: bool, k: &Size) 
     }
     let before = before.or(equal.and(column.lt(&row)));
     let rank = before.cast(DType::F32).sum(axis + 1).cast(DType::I64);
-    // The element of rank n, for every n.
+    // For every n, selects the element of rank n.
     let mut across = cx.shape(&rank);
     across.swap(axis, axis + 1);
     let rank = cx.reshape(&rank, &across)?;
@@ -249,7 +249,7 @@ fn topk(c: &Call<'_>) -> Lowered<Vec<Value>> {
     Ok(vec![c.nth(0, &along(c.cx, &x.tensor, axis, &index)?)?, c.nth(1, &index)?])
 }
 
-/// The element of a rank along an axis and its position, both with extent 1; the lower median if no rank is given.
+/// The element of a rank along an axis and its position, both with extent 1. Without a rank, the lower median.
 fn ranked(c: &Call<'_>, x: &Array, axis: usize, rank: Option<Size>) -> Lowered<(Tensor, Tensor)> {
     if x.rank() == 0 {
         return Fault::unsupported("a tensor without axes");
@@ -262,7 +262,7 @@ fn ranked(c: &Call<'_>, x: &Array, axis: usize, rank: Option<Size>) -> Lowered<(
     let index = sorted(c.cx, x, axis, false)?;
     let mut index = c.cx.slice(&index, axis, (&rank, 1), &1.into())?;
     if is_median && x.ty.is_float() {
-        // The median of elements that include NaN is NaN.
+        // If any element is NaN, so is the median.
         let nan = c.cx.is_nan(&x.tensor);
         let found = super::reduce::first(c.cx, &nan, axis)?;
         let any = nan.cast(DType::F32).max(axis).gt(0.5);

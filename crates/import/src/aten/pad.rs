@@ -25,7 +25,7 @@ pub(super) const ONE: One = &[
     ("aten._pad_circular", |c| mirrored(c, "circular")),
 ];
 
-/// Places in the operand, and the shape of the result. Padding is given from the last axis on.
+/// Indices into the operand, the shape of the result, and which axes are padded. Padding is specified from the last axis on.
 fn places(c: &Call<'_>, x: &Array) -> Lowered<(Vec<IndexExpr>, Vec<Size>, Vec<bool>)> {
     let pads = c.sizes(if c.has("pad") { "pad" } else { "padding" })?;
     let mut shape = c.cx.shape(&x.tensor);

@@ -1,4 +1,4 @@
-//! Functions of elements.
+//! Elementwise functions of one tensor.
 
 use super::{Many, One};
 use crate::ScalarType;
@@ -128,13 +128,13 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// A function of floats; integers become floats.
+/// A float function. Integers are converted to floats.
 fn unary(c: &Call<'_>, f: fn(&Call<'_>, &Tensor) -> Tensor) -> Lowered<Array> {
     let x = c.cx.cast(&c.x()?, ScalarType::F32.promote(c.ty(0)?));
     c.result(&f(c, &x.tensor))
 }
 
-/// A function of floats or integers.
+/// A function that is defined for floats and integers.
 fn unary_same(c: &Call<'_>, f: fn(&Call<'_>, &Tensor) -> Tensor) -> Lowered<Array> {
     let x = c.x()?;
     if x.ty == ScalarType::Bool {
@@ -181,7 +181,7 @@ fn nan_to_num(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.is_nan(&x).select(&nan, &y))
 }
 
-/// A test of floats; integers are all the same.
+/// A test that is only interesting for floats. All integers have the result `integers`.
 fn test(c: &Call<'_>, f: fn(&Call<'_>, &Tensor) -> Tensor, integers: bool) -> Lowered<Array> {
     let x = c.x()?;
     if x.ty.is_float() {

@@ -37,7 +37,7 @@ pub(super) const MANY: Many = &[
     ("aten.adaptive_max_pool3d", adaptive_max_pool),
 ];
 
-/// The window of a pooling operator.
+/// The sliding window of a pooling operator.
 fn sliding(c: &Call<'_>) -> Lowered<Sliding> {
     let digit = c.base.chars().rev().find_map(|digit| digit.to_digit(10)).unwrap_or(2);
     let rank = if c.base.contains("1d") {
@@ -55,19 +55,19 @@ fn sliding(c: &Call<'_>) -> Lowered<Sliding> {
     Ok(Sliding { kernel, stride, padding, dilation })
 }
 
-/// Windows of a tensor: the axes of the result, followed by the elements of each window.
+/// The elements of all windows: the axes of the result, followed by axes within the window.
 struct Windows {
     values: Tensor,
-    /// The axes of the elements.
+    /// The axes within the window.
     axes: Vec<usize>,
     /// The shape of the result.
     shape: Vec<Size>,
-    /// Axes before the spatial ones.
+    /// Number of axes before the spatial ones.
     outer: usize,
 }
 
 impl Windows {
-    /// The windows for a result of this shape; elements beyond the border have the given value.
+    /// The windows for a result of this shape. Elements beyond the border are `fill`.
     fn of(cx: &Context, x: &Tensor, window: &Sliding, shape: Vec<Size>, fill: &Tensor) -> Lowered<Self> {
         let rank = window.kernel.len();
         let outer = shape.len() - rank;
@@ -85,17 +85,17 @@ impl Windows {
     }
 }
 
-/// How the elements of a window become one.
+/// How the elements of a window are reduced.
 #[derive(Clone, Copy)]
 pub(crate) enum Combine {
     Sum,
     Max,
 }
 
-/// The elements of windows of at most this many are combined one after the other, in the loop over the windows.
+/// Maximum number of elements of a window that are combined one by one in the loop over windows.
 const MOST_IN_LOOP: i64 = 32;
 
-/// The sum or the largest of the elements of each window; beyond the border they are 0 or negative infinity.
+/// The sum or maximum of each window. Elements beyond the border are 0 or negative infinity.
 pub(crate) fn combined(
     cx: &Context,
     x: &Tensor,
@@ -154,7 +154,7 @@ fn max_pool_indices(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let most = largest(&windows);
     let own = c.cx.shape(&x.tensor);
     limit(c.cx, &Size::product(&own[windows.outer..]), 1 << 24, "a pooled plane")?;
-    // The flat position of every element in its plane; elements beyond the border are not counted.
+    // The flat index of every element in its plane. Elements beyond the border have no index.
     let all = c.cx.shape(&windows.values);
     let (mut flat, mut inside): (Option<Tensor>, Option<Tensor>) = (None, None);
     for axis in 0..window.kernel.len() {
@@ -200,7 +200,7 @@ fn avg_pool(c: &Call<'_>) -> Lowered<Array> {
     c.result(&(sum / count))
 }
 
-/// Elements at the positions in their planes from which a pool took them.
+/// Writes elements to the positions in their planes that max pooling returned.
 fn max_unpool(c: &Call<'_>) -> Lowered<Array> {
     let (x, places, shape) = (c.x()?, c.tensor("indices")?, c.shape(0)?);
     let outer = x.rank().saturating_sub(c.sizes("output_size")?.len());
@@ -213,7 +213,7 @@ fn max_unpool(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.reshape(&y.tensor, &shape)?)
 }
 
-/// True if element `j` of an axis belongs to position `i` of the result, `[positions, elements]`.
+/// Whether element `j` of an axis belongs to position `i` of the result, `[positions, elements]`.
 fn adaptive_members(c: &Call<'_>, places: &Size, elements: &Size) -> Lowered<Tensor> {
     let shape = [places.clone(), elements.clone()];
     let (row, column) = (c.cx.positions(&shape, 0)?, c.cx.positions(&shape, 1)?);
@@ -238,7 +238,7 @@ fn adaptive_axes(c: &Call<'_>, rank: usize) -> Lowered<std::ops::Range<usize>> {
     Ok(first..rank)
 }
 
-/// An axis followed by the members of every position.
+/// The axis expanded to the members of every position, and the mask of members.
 fn adaptive(c: &Call<'_>, x: &Tensor, axis: usize, places: &Size) -> Lowered<(Tensor, Tensor)> {
     let mut shape = c.cx.shape(x);
     let members = adaptive_members(c, places, &shape[axis])?;
@@ -273,7 +273,7 @@ fn adaptive_max_pool(c: &Call<'_>) -> Lowered<Vec<Value>> {
     let axes = adaptive_axes(c, x.rank())?;
     let own = c.cx.shape(&x.tensor);
     limit(c.cx, &Size::product(&own[axes.clone()]), 1 << 24, "a pooled plane")?;
-    // Reduces from the last axis on, together with the flat position of the first largest element.
+    // Reduces axes from the last to the first, and tracks the flat index of the first maximum.
     let mut flat: Option<Tensor> = None;
     for axis in axes.clone() {
         let place = c.cx.positions(&own, axis)?.cast(DType::F32);

@@ -1,4 +1,4 @@
-//! Quantization that is written out by torchao: integers with a scale and a zero point.
+//! Quantization operators that torchao exports: integers with a scale and a zero point.
 
 use super::One;
 use super::binary::{computed, operand};
@@ -32,7 +32,7 @@ fn per_channel(c: &Call<'_>) -> Lowered<[Tensor; 2]> {
     Ok([scales?, zeros?])
 }
 
-/// A vector along the axis of channels, as floats.
+/// A vector, as floats, in a shape that broadcasts along the channel axis.
 fn along(c: &Call<'_>, name: &str) -> Lowered<Tensor> {
     let (x, vector) = (c.x()?, c.cx.cast(&c.tensor(name)?, ScalarType::F32));
     let axis = c.axis("axis", x.rank())?;
@@ -41,7 +41,7 @@ fn along(c: &Call<'_>, name: &str) -> Lowered<Tensor> {
     c.cx.reshape(&vector.tensor, &shape)
 }
 
-/// Integers within their limits, as floats.
+/// Quantized integers, clamped to their limits, as floats.
 fn steps(c: &Call<'_>, [scale, zero]: &[Tensor; 2]) -> Lowered<Tensor> {
     let x = c.cx.cast(&c.x()?, ScalarType::F32).tensor;
     let (least, most) = (c.float("quant_min")?, c.float("quant_max")?);

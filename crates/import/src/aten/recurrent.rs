@@ -1,4 +1,4 @@
-//! Recurrent cells and layers: scans of the cells that have a kernel; others are unrolled over a constant length.
+//! Recurrent cells and layers. Cells with a kernel become scans; others are unrolled over a constant number of steps.
 
 use super::Many;
 use crate::array::Array;
@@ -8,7 +8,7 @@ use crate::value::{Fault, Lowered, Value};
 use rewire_graph::Tensor;
 use rewire_graph::op::{self, Recurrence};
 
-/// Steps that are unrolled.
+/// Maximum number of unrolled steps.
 const MAX_STEPS: usize = 1 << 12;
 
 pub(super) const MANY: Many = &[
@@ -36,11 +36,11 @@ struct Weights {
     input: Tensor,
     hidden: Tensor,
     biases: Option<[Tensor; 2]>,
-    /// Of the hidden state of an LSTM.
+    /// Projection of the hidden state of an LSTM; `None` without one.
     projection: Option<Tensor>,
 }
 
-/// The state of a layer: hidden, and the cell of an LSTM.
+/// The state of a layer: the hidden state, and the cell state of an LSTM.
 #[derive(Clone)]
 struct State {
     hidden: Tensor,
@@ -59,7 +59,7 @@ impl Weights {
         x.linear(&self.input, self.biases.as_ref().map(|biases| &biases[0]))
     }
 
-    /// The scan of a layer, if its cell has a kernel.
+    /// The scan of a layer; `None` if its cell has no kernel.
     fn scan(&self, cell: Cell, is_backward: bool) -> Option<Recurrence> {
         let (cell, order): (_, &[usize]) = match cell {
             Cell::Gru => (op::Cell::Gru, &[0, 1, 2]),
@@ -70,7 +70,7 @@ impl Weights {
         if self.projection.is_none() { Layer::scan(cell, order, is_backward, self.hidden.width()) } else { None }
     }
 
-    /// The states of all steps of `x`, `[steps, batch, in]`.
+    /// Runs the layer over `x` `[steps, batch, in]`.
     fn run(&self, c: &Call<'_>, cell: Cell, x: &Tensor, start: State, is_backward: bool) -> Lowered<Scanned> {
         if let Some(scan) = self.scan(cell, is_backward) {
             let (weights, biases) = ([self.input.clone(), self.hidden.clone()], self.biases.clone());
@@ -91,7 +91,7 @@ impl Weights {
         Ok(Scanned { hidden: joined(c, outputs, 0), last: state.vectors() })
     }
 
-    /// A step, given the projected input.
+    /// Computes one step from the projected input.
     fn step(&self, cell: Cell, x: &Tensor, state: &State) -> Lowered<State> {
         let hidden = state.hidden.linear(&self.hidden, self.biases.as_ref().map(|biases| &biases[1]));
         let gates = match cell {
@@ -151,7 +151,7 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
     if is_batch_first {
         x = x.transpose(0, 1);
     }
-    // By layer and direction, the state vectors.
+    // For each layer and direction, the final state vectors.
     let mut finals: Vec<Vec<Tensor>> = vec![];
     for layer in 0..count {
         let mut sides = vec![];
@@ -190,7 +190,7 @@ fn layers(c: &Call<'_>, kind: Cell) -> Lowered<Vec<Value>> {
     Ok(results)
 }
 
-/// Tensors along an axis, a few at once.
+/// Concatenates tensors along an axis, a few at a time.
 fn joined(c: &Call<'_>, mut parts: Vec<Tensor>, axis: usize) -> Tensor {
     while parts.len() > 1 {
         parts = parts.chunks(8).map(|parts| c.cx.concat(parts, axis)).collect();

@@ -92,19 +92,19 @@ pub(super) const MANY: Many = &[
     ("aten.std_mean", |c| spread_mean(c, true)),
 ];
 
-/// The first argument as floats, or in the requested type `dtype`.
+/// The first argument as floats.
 fn floats(c: &Call<'_>) -> Lowered<Tensor> {
     let x = c.x()?;
     Ok(if x.ty.is_float() { x.tensor } else { c.cx.cast(&x, ScalarType::F32).tensor })
 }
 
-/// Without axes of extent 1.
+/// Removes axes of extent 1.
 pub(super) fn without_axes(cx: &Context, x: &Tensor, axes: &[usize]) -> Lowered<Tensor> {
     let shape = cx.shape(x).into_iter().enumerate().filter(|(axis, _)| !axes.contains(axis));
     cx.reshape(x, &shape.map(|(_, size)| size).collect::<Vec<_>>())
 }
 
-/// A reduced tensor of a result, with the axes or without them.
+/// A result of a reduction. The reduced axes are removed unless `keepdim` is set.
 fn kept_or_removed(c: &Call<'_>, x: &Tensor, axes: &[usize], output: usize) -> Lowered<Value> {
     let kept = c.bool_or("keepdim", false)?;
     c.nth(output, &if kept { x.clone() } else { without_axes(c.cx, x, axes)? })
@@ -115,13 +115,13 @@ fn finished(c: &Call<'_>, x: &Tensor, axes: &[usize]) -> Lowered<Array> {
     c.result(&if kept { x.clone() } else { without_axes(c.cx, x, axes)? })
 }
 
-/// A number of elements as a float without axes.
+/// The number of elements along axes, as a 0-dim float.
 pub(super) fn count(cx: &Context, shape: &[Size], axes: &[usize]) -> Lowered<Tensor> {
     let size = Size::product(axes.iter().filter_map(|&axis| shape.get(axis)));
     Ok(cx.number(&crate::value::Number::Int(size), ScalarType::F32)?.tensor)
 }
 
-/// The sum of floats over axes, which stay with extent 1.
+/// The sum of floats over axes, which keep extent 1.
 pub(super) fn float_sum(x: &Tensor, axes: &[usize]) -> Tensor {
     let is_wide = |axis: &usize| *axis < x.rank() && x.dim(*axis).as_const() != Some(1);
     let wide: Vec<usize> = axes.iter().copied().filter(is_wide).collect();
@@ -129,7 +129,7 @@ pub(super) fn float_sum(x: &Tensor, axes: &[usize]) -> Tensor {
     if sum.dtype() == DType::F32 { sum } else { sum.cast(DType::F32) }
 }
 
-/// The sum over several axes as that over one, where their extents have a product.
+/// The sum over several axes as a sum over one flattened axis; `None` if the axes cannot be flattened.
 fn flat_sum(x: &Tensor, axes: &[usize]) -> Option<Tensor> {
     if axes.len() < 2 {
         return None;
@@ -149,7 +149,7 @@ pub(crate) fn mean(cx: &Context, x: &Tensor, axes: &[usize]) -> Lowered<Tensor> 
     Ok(float_sum(x, axes) / count(cx, &cx.shape(x), axes)?)
 }
 
-/// Fails a run in which a size is above `most`.
+/// Makes a run fail in which a size exceeds `most`.
 pub(super) fn limit(cx: &Context, size: &Size, most: usize, what: &str) -> Lowered<()> {
     let bounded = cx.sizes.borrow().most(size).is_some_and(|largest| largest <= most);
     if bounded {
@@ -165,19 +165,19 @@ pub(super) fn limit(cx: &Context, size: &Size, most: usize, what: &str) -> Lower
     Ok(())
 }
 
-/// The exact sum of bools or integers over axes as an `I64`, which stay with extent 1.
+/// The exact sum of bools or integers over axes as `I64`. The axes keep extent 1.
 pub(super) fn integer_sum(cx: &Context, x: &Array, axes: &[usize]) -> Lowered<Tensor> {
     let x = cx.as_bools(x);
     bounded_sum(cx, &x.tensor, magnitude(&x), axes)
 }
 
-/// Integers of an array are at most 2 to the power of this.
+/// The exponent of two that bounds the integers of an array.
 pub(super) fn magnitude(x: &Array) -> u32 {
     if x.ty == ScalarType::Bool { 0 } else { 8 * x.ty.bytes().max(4) as u32 }
 }
 
-/// The exact sum of bools or integers, each at most 2 to the power of `magnitude`, over axes as an `I64`, which stay
-/// with extent 1: sums of digits are exact floats.
+/// The exact sum of bools or integers over axes as `I64`. Each is at most `2^magnitude`. The axes keep extent 1. Integers are split into
+/// digits whose float sums are exact.
 pub(super) fn bounded_sum(cx: &Context, x: &Tensor, magnitude: u32, axes: &[usize]) -> Lowered<Tensor> {
     let shape = cx.shape(x);
     let elements = Size::product(axes.iter().filter_map(|&axis| shape.get(axis)));
@@ -203,7 +203,7 @@ pub(super) fn bounded_sum(cx: &Context, x: &Tensor, magnitude: u32, axes: &[usiz
     sum.ok_or_else(|| Fault::Program("an integer without bits".to_owned()))
 }
 
-/// The sum over axes, which stay with extent 1; of integers an `I64`.
+/// The sum over axes, which keep extent 1; as `I64` for integers.
 pub(super) fn total(cx: &Context, x: &Array, axes: &[usize]) -> Lowered<Tensor> {
     if x.ty.is_float() { Ok(float_sum(&x.tensor, axes)) } else { integer_sum(cx, x, axes) }
 }
@@ -230,7 +230,7 @@ fn nanmean(c: &Call<'_>) -> Lowered<Array> {
     finished(c, &(sum / present), &axes)
 }
 
-/// The largest or smallest element over axes, which stay with extent 1.
+/// The maximum or minimum over axes, which keep extent 1.
 pub(super) fn extreme(cx: &Context, x: &Array, axes: &[usize], is_max: bool) -> Lowered<Tensor> {
     if x.rank() == 0 {
         return Ok(x.tensor.clone());
@@ -243,7 +243,7 @@ pub(super) fn extreme(cx: &Context, x: &Array, axes: &[usize], is_max: bool) -> 
     if x.ty == ScalarType::Bool {
         return Ok(reduced(&x.tensor.cast(DType::F32)).gt(0.5));
     }
-    // From the upper digits to the lower ones, each among the elements that are equal above.
+    // Compares digits from high to low. Only elements whose higher digits are all extreme remain candidates.
     let digits: &[u32] = if x.ty == ScalarType::I64 { &[44, 22, 0] } else { &[16, 0] };
     let step = digits[0] - digits[1];
     let none = cx.f(if is_max { f64::NEG_INFINITY } else { f64::INFINITY });
@@ -267,7 +267,7 @@ fn extreme_of(c: &Call<'_>, is_max: bool) -> Lowered<Array> {
     finished(c, &extreme(c.cx, &x, &axes, is_max)?, &axes)
 }
 
-/// The first position along an axis of the largest or smallest element, NaN before all, as an `I64`.
+/// The maximum or minimum along an axis, and its first position as `I64`. The position of NaN takes precedence.
 pub(super) fn position(cx: &Context, x: &Array, axis: usize, is_max: bool) -> Lowered<(Tensor, Tensor)> {
     let best = extreme(cx, x, &[axis], is_max)?;
     let mut hits = x.tensor.equal(&best);
@@ -277,7 +277,7 @@ pub(super) fn position(cx: &Context, x: &Array, axis: usize, is_max: bool) -> Lo
     Ok((best, first(cx, &hits, axis)?))
 }
 
-/// The first position along an axis where a condition holds, as an `I64`.
+/// The first position along an axis where a condition is true, as `I64`.
 pub(super) fn first(cx: &Context, hits: &Tensor, axis: usize) -> Lowered<Tensor> {
     let shape = cx.shape(hits);
     limit(cx, &shape[axis], 1 << 24, "a search")?;
@@ -311,24 +311,24 @@ fn with_index(c: &Call<'_>, is_max: bool) -> Lowered<Vec<Value>> {
     Ok(vec![kept_or_removed(c, &best, &[axis], 0)?, kept_or_removed(c, &index, &[axis], 1)?])
 }
 
-/// Steps of doubling that cover an axis; of an axis without a known limit a run checks it.
+/// Number of doubling steps that cover an axis. If its extent is not bounded, the run checks it.
 pub(super) fn doublings(cx: &Context, extent: &Size, what: &str) -> Lowered<u32> {
     let most = cx.sizes.borrow().most(extent).unwrap_or(MAX_DOUBLED).min(MAX_DOUBLED);
     limit(cx, extent, most, what)?;
     Ok(most.max(1).next_power_of_two().trailing_zeros())
 }
 
-/// Elements of an axis whose products are computed by doubling.
+/// Maximum number of elements of an axis for products by doubling.
 const MAX_DOUBLED: usize = 1 << 16;
 
-/// The product along an axis, which stays with extent 1: pairs of neighbours, again and again.
+/// The product along an axis, which keeps extent 1. Adjacent elements are multiplied until one is left.
 pub(super) fn product(cx: &Context, x: &Tensor, axis: usize) -> Lowered<Tensor> {
     let mut shape = cx.shape(x);
     let steps = doublings(cx, &shape[axis], "a product")?;
     let one = cx.scope.scalar(if x.dtype().is_float() { DType::F32 } else { x.dtype() }, 1i64);
     let mut y = x.clone();
     for step in 0..=steps {
-        // Without a neighbour, and without any element, the factor is 1.
+        // A missing neighbour counts as 1, as does the product of no elements.
         let is_last = step == steps;
         shape[axis] = match is_last {
             true => Size::from(1),
@@ -365,10 +365,10 @@ fn truth(c: &Call<'_>, is_any: bool) -> Lowered<Array> {
     finished(c, &c.cx.cast(&Array { tensor: y, ty: ScalarType::Bool }, declared).tensor, &axes)
 }
 
-/// Bins of a histogram.
+/// Maximum number of bins of a histogram.
 const MOST_BINS: i64 = 1 << 12;
 
-/// The number of elements in each of equal parts of an interval, by default from the smallest element to the largest.
+/// Counts the elements in each bin of an interval, which by default is from the smallest to the largest element.
 fn histogram(c: &Call<'_>) -> Lowered<Array> {
     let (x, bins) = (floats(c)?, c.int_or("bins", 100)?);
     if !(1..=MOST_BINS).contains(&bins) {
@@ -380,7 +380,7 @@ fn histogram(c: &Call<'_>) -> Lowered<Array> {
         true => [x.min(1), x.max(1)],
         false => [low, high].map(|bound| c.cx.f(bound)),
     };
-    // Of equal bounds the interval has length 2.
+    // If both bounds are equal, the interval is extended to length 2.
     let is_point = low.equal(&high);
     let [low, high] = [is_point.select(&(&low - 1.0), &low), is_point.select(&(&high + 1.0), &high)];
     let place = ((&x - &low) * bins as f64 / (&high - &low)).floor().minimum((bins - 1) as f64);
@@ -390,7 +390,7 @@ fn histogram(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.squeeze(&hits.sum(1), 1)?)
 }
 
-/// Mean and variance over axes, which stay with extent 1.
+/// Mean and variance over axes, which keep extent 1.
 pub(crate) fn moments(cx: &Context, x: &Tensor, axes: &[usize], correction: f64) -> Lowered<(Tensor, Tensor)> {
     let mean = mean(cx, x, axes)?;
     let centered = x - &mean;
@@ -457,7 +457,7 @@ fn norm(c: &Call<'_>) -> Lowered<Array> {
     finished(c, &p_norm(c.cx, &x, &axes, order)?, &axes)
 }
 
-/// The Frobenius norm, and the norms by the largest and smallest sums of rows and columns.
+/// The Frobenius norm, and norms defined as the largest or smallest sum of a row or column.
 fn matrix_norm(c: &Call<'_>) -> Lowered<Array> {
     let x = floats(c)?;
     let axes = c.ints_or("dim", &[-2, -1])?.into_iter().map(|dim| axis(dim, x.rank())).collect::<Lowered<Vec<_>>>()?;
@@ -480,7 +480,7 @@ fn matrix_norm(c: &Call<'_>) -> Lowered<Array> {
     finished(c, &y, &axes)
 }
 
-/// The p-norm over axes, which stay with extent 1.
+/// The p-norm over axes, which keep extent 1.
 pub(super) fn p_norm(cx: &Context, x: &Tensor, axes: &[usize], order: f64) -> Lowered<Tensor> {
     let magnitude = Array { tensor: x.abs(), ty: ScalarType::F32 };
     Ok(match order {

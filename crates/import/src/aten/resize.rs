@@ -63,10 +63,10 @@ fn resized(c: &Call<'_>, mode: Mode) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// Maximum number of resize weights along an axis that the importer computes.
+/// Maximum number of weights along an axis that the importer computes.
 const MAX_WEIGHTS: usize = 1 << 22;
 
-/// A resize whose kernel, of a distance below `support`, is as much wider as the result is smaller.
+/// An antialiased resize. The kernel is 0 from distance `support` on, and is stretched by the factor of downsampling.
 fn smoothed(c: &Call<'_>, support: f64, kernel: fn(f64) -> f64) -> Lowered<Array> {
     let x = c.x()?;
     if !x.ty.is_float() || c.bool_or("align_corners", false)? {
@@ -117,7 +117,7 @@ fn smooth_cubic(x: f64) -> f64 {
     }
 }
 
-/// Elements of the operand by element of the result along an axis.
+/// The distance in the operand between adjacent positions of the result along an axis.
 fn scale(c: &Call<'_>, axis: usize, [from, to]: [&Size; 2], aligned: bool) -> Lowered<Tensor> {
     let number = |size: &Size| Ok(c.cx.number(&Number::Int(size.clone()), ScalarType::F32)?.tensor);
     if aligned {

@@ -17,9 +17,9 @@ pub(super) const ONE: One =
 pub(super) const MANY: Many =
     &[("aten.cummax", |c| cumulative_extreme(c, true)), ("aten.cummin", |c| cumulative_extreme(c, false))];
 
-/// A tensor with its axis repeated as rows, and the condition that a column is not after its row.
+/// A tensor whose axis is repeated as rows, and a mask of the columns up to each row.
 ///
-/// Rows replace the axis; columns follow.
+/// Rows take the place of the axis; columns are the next axis.
 struct Triangle {
     columns: Tensor,
     keeps: Tensor,
@@ -35,7 +35,7 @@ impl Triangle {
         Ok(Self { columns, keeps })
     }
 
-    /// The tensor where the condition holds, otherwise a value.
+    /// The tensor where the mask is true, otherwise `other`.
     fn select(&self, other: &Tensor) -> Tensor {
         self.keeps.select(&self.columns, other)
     }
@@ -51,18 +51,18 @@ fn cumsum(c: &Call<'_>) -> Lowered<Array> {
     c.result(&prefix_sum(c.cx, &x, axis)?)
 }
 
-/// Axes of more elements are summed by blocks of [`BLOCK`]: a triangle of an axis has the square of its elements.
+/// Maximum extent of an axis that is summed by a triangle, whose size is quadratic. Longer axes are summed in blocks of [`BLOCK`].
 const MOST_IN_TRIANGLE: usize = 1 << 10;
 
 const BLOCK: i64 = 1 << 6;
 
-/// The sums of all elements up to each one; of integers an `I64`.
+/// For each element the sum of all elements up to it; as `I64` for integers.
 pub(super) fn prefix_sum(cx: &Context, x: &Array, axis: usize) -> Lowered<Tensor> {
     let x = cx.as_bools(x);
     bounded_prefix_sum(cx, &x, magnitude(&x), axis)
 }
 
-/// [`prefix_sum`] of floats, or of integers of this [`magnitude`].
+/// [`prefix_sum`] of floats, or of integers bounded by [`magnitude`].
 fn bounded_prefix_sum(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered<Tensor> {
     let extent = cx.extent(&x.tensor, axis);
     let most = cx.sizes.borrow().most(&extent);
@@ -73,7 +73,7 @@ fn bounded_prefix_sum(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> L
     }
 }
 
-/// The sums within blocks, plus the sums of all earlier blocks.
+/// Prefix sums within blocks, plus the sum of all earlier blocks.
 fn sum_of_blocks(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered<Tensor> {
     let own = cx.shape(&x.tensor);
     let mut shape = own.clone();
@@ -87,7 +87,7 @@ fn sum_of_blocks(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowere
     let ty = if x.ty.is_float() { x.ty } else { ScalarType::I64 };
     let totals = Array { tensor: totals, ty };
     let of_block = (magnitude + BLOCK.ilog2()).min(64);
-    // Few sizes that differ from run to run have more blocks than a triangle takes.
+    // Symbolic extents rarely have more blocks than a triangle can sum.
     let sums = match shape[axis].as_const() {
         Some(_) => bounded_prefix_sum(cx, &totals, of_block, axis)?,
         None => triangle_sum(cx, &totals, of_block, axis)?,
@@ -114,7 +114,7 @@ fn triangle_sum(cx: &Context, x: &Array, magnitude: u32, axis: usize) -> Lowered
     cx.squeeze(&bounded_sum(cx, &kept, magnitude, &[axis + 1])?, axis + 1)
 }
 
-/// By doubling: after step n each element is the product of the 2^n elements up to it.
+/// By doubling: after step n each element is the product of the last 2^n elements up to it.
 fn cumprod(c: &Call<'_>) -> Lowered<Array> {
     let x = c.cx.cast(&c.x()?, c.ty(0)?).tensor;
     if x.rank() == 0 {
@@ -156,7 +156,7 @@ fn cumulative_extreme(c: &Call<'_>, is_max: bool) -> Lowered<Vec<Value>> {
     let axis = c.axis("dim", x.rank())?;
     limit(c.cx, &c.cx.extent(&x.tensor, axis), 1 << 24, "a search")?;
     let triangle = Triangle::of(c.cx, &x.tensor, axis)?;
-    // Outside of the triangle stands the first element, which every row holds.
+    // Outside the triangle use the first element, which is part of every row.
     let first = c.cx.slice(&triangle.columns, axis + 1, (&0.into(), 1), &1.into())?;
     let kept = Array { tensor: triangle.select(&first), ty: x.ty };
     let best = extreme(c.cx, &kept, &[axis + 1], is_max)?;

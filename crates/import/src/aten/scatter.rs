@@ -1,4 +1,4 @@
-//! Elements written at indices. If several sources have one position, the last one counts.
+//! Writes elements at indices. If several sources have the same position, the last one wins.
 
 use super::One;
 use super::binary::{computed, operand};
@@ -59,7 +59,7 @@ pub(super) const ONE: One = &[
     }),
 ];
 
-/// True if source `j` is written to position `i`, `[positions, sources]`.
+/// Whether source `j` is written to position `i`, `[positions, sources]`.
 fn hits(cx: &Context, index: &Tensor, places: &Size) -> Lowered<Tensor> {
     let sources = cx.extent(index, 0);
     let shape = [places.clone(), sources];
@@ -70,7 +70,7 @@ fn hits(cx: &Context, index: &Tensor, places: &Size) -> Lowered<Tensor> {
     Ok(index.equal(&cx.positions(&shape, 0)?))
 }
 
-/// The last source of every position along an axis, -1 without a source; the axis is removed.
+/// The index of the last source of every position along an axis, -1 without one. The axis is removed.
 fn last(cx: &Context, hits: &Tensor, axis: usize) -> Lowered<Tensor> {
     let shape = cx.shape(hits);
     limit(cx, &shape[axis], 1 << 24, "sources")?;
@@ -78,7 +78,7 @@ fn last(cx: &Context, hits: &Tensor, axis: usize) -> Lowered<Tensor> {
     cx.squeeze(&hits.select(&sources, &cx.f(-1.0)).max(axis).cast(DType::I64), axis)
 }
 
-/// `x` padded to a longer shape with a value.
+/// Pads `x` to a larger shape with `value`.
 fn padded(cx: &Context, x: &Tensor, shape: &[Size], value: &Tensor) -> Lowered<Tensor> {
     if cx.shape(x) == shape {
         return Ok(x.clone());
@@ -86,12 +86,12 @@ fn padded(cx: &Context, x: &Tensor, shape: &[Size], value: &Tensor) -> Lowered<T
     cx.remap(x, shape, (0..shape.len()).map(coord).collect(), Some(value), &[])
 }
 
-/// The parts of a scatter along an axis.
+/// A scatter along an axis.
 struct Scatter {
     axis: usize,
-    /// True if a source is written to a position; sources follow the axis.
+    /// Whether a source is written to a position. Sources are the axis after positions.
     hits: Tensor,
-    /// The sources, broadcast to the hits.
+    /// The sources, broadcast to the shape of `hits`.
     sources: Tensor,
     ty: ScalarType,
     shape: Vec<Size>,
@@ -107,7 +107,7 @@ impl Scatter {
             true => c.cx.cast(&c.tensor("src")?, x.ty).tensor,
             false => c.cx.expand(&computed(c, &operand(c, "value")?, x.ty)?, &extents)?,
         };
-        // Sources beyond the index are not used.
+        // Sources outside the shape of the index are not used.
         let source = c.cx.remap(&source, &extents, (0..extents.len()).map(coord).collect(), None, &[])?;
         let mut across = extents.clone();
         across.insert(axis, 1.into());
@@ -117,7 +117,7 @@ impl Scatter {
         Ok(Self { axis, hits, sources, ty: x.ty, shape })
     }
 
-    /// The source of every position, or `value` if it has none.
+    /// The source that is written to every position, or `value` where there is none.
     fn selected(&self, value: &Tensor) -> Tensor {
         self.hits.select(&self.sources, value)
     }
@@ -186,7 +186,7 @@ fn scatter(c: &Call<'_>, reduce: Option<&str>) -> Lowered<Array> {
     c.result(&y)
 }
 
-/// A tensor with sources written at positions along an axis.
+/// Writes sources at indices along an axis.
 pub(super) fn scattered(c: &Call<'_>, x: Array, axis: usize, index: Array, source: Array) -> Lowered<Array> {
     let declared = Declared { ty: x.ty, shape: Ok(c.cx.shape(&x.tensor)) };
     let arguments = [("dim", Value::int(axis)), ("index", index.into()), ("src", source.into())];
@@ -194,14 +194,14 @@ pub(super) fn scattered(c: &Call<'_>, x: Array, axis: usize, index: Array, sourc
     scatter(&Call { arguments, order: vec![x.into()], declared: vec![Some(declared)], ..*c }, None)
 }
 
-/// The change of an element to which a source is written.
+/// How a source is combined with the element that it is written to.
 #[derive(Clone, Copy, PartialEq)]
 enum Write {
     Set,
     Add,
 }
 
-/// Rows `[positions, ..]` with sources `[sources, ..]` written at an index.
+/// Writes sources `[sources, ..]` at row indices of `rows` `[positions, ..]`.
 fn rows_written(cx: &Context, rows: &Array, index: &Tensor, sources: &Tensor, write: Write) -> Lowered<Tensor> {
     let places = cx.extent(&rows.tensor, 0);
     let rank = rows.rank();
@@ -257,7 +257,7 @@ fn index_put(c: &Call<'_>) -> Lowered<Array> {
     let rest: Vec<usize> = (0..x.rank()).filter(|&axis| by.indices[axis].is_none()).collect();
     let sizes = |axes: &[usize]| axes.iter().map(|&axis| own[axis].clone()).collect::<Vec<_>>();
     let (places, others) = (sizes(&indexed), sizes(&rest));
-    // The flat position of every source.
+    // The flat index of every source.
     let mut flat: Option<Tensor> = None;
     for &axis in &indexed {
         let Some(index) = &by.indices[axis] else { continue };
@@ -269,7 +269,7 @@ fn index_put(c: &Call<'_>) -> Lowered<Array> {
     let flat = flat.ok_or_else(|| Fault::Program("index_put without an index".to_owned()))?;
     let sources = Size::product(&by.shape);
     let flat = c.cx.reshape(&c.cx.expand(&flat, &by.shape)?, std::slice::from_ref(&sources))?;
-    // Values have the shape of the indexed result; the axes of the index come first here.
+    // Values have the shape of the indexed result. Here the index axes come first.
     let shape = [&others[..by.place], by.shape.as_slice(), &others[by.place..]].concat();
     let values = c.cx.expand(&values, &shape)?;
     let own_axes = by.place..by.place + by.shape.len();
@@ -285,7 +285,7 @@ fn index_put(c: &Call<'_>) -> Lowered<Array> {
     c.result(&front.permute(&back))
 }
 
-/// One value for all elements where a mask holds.
+/// Writes one value to all elements where a mask is true.
 fn masked(c: &Call<'_>, x: &Array, mask: &Tensor, values: &Tensor, write: Write) -> Lowered<Array> {
     let is_one = values.shape().iter().all(|dim| dim.as_const() == Some(1));
     if !is_one {

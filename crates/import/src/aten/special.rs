@@ -1,4 +1,4 @@
-//! Bessel functions, tails of the normal distribution, and neighbours of floats.
+//! Bessel functions, tails of the normal distribution, and adjacent floats.
 
 use super::One;
 use crate::ScalarType;
@@ -33,10 +33,10 @@ fn float(c: &Call<'_>, f: fn(&Context, &Tensor) -> Tensor) -> Lowered<Array> {
     c.result(&f(c.cx, &x.tensor))
 }
 
-/// Bounds of the series of Abramowitz and Stegun, 9.8.
+/// Argument that separates the two series of Abramowitz and Stegun, 9.8.
 const LIMIT: f64 = 3.75;
 
-/// The series for small or large arguments, by `e^-|x|`.
+/// Evaluates the series for small or large arguments, scaled by `e^-|x|`.
 fn bessel(cx: &Context, x: &Tensor, [near, far]: [&[f64]; 2]) -> Tensor {
     let a = x.abs();
     let square = (&a * LIMIT.recip()).square();
@@ -46,7 +46,7 @@ fn bessel(cx: &Context, x: &Tensor, [near, far]: [&[f64]; 2]) -> Tensor {
     a.lt(LIMIT).select(&inner, &outer)
 }
 
-/// The modified Bessel function of order 0, by `e^-|x|`.
+/// The modified Bessel function of order 0, scaled by `e^-|x|`.
 fn bessel_i0(cx: &Context, x: &Tensor) -> Tensor {
     let near = [0.0045813, 0.0360768, 0.2659732, 1.2067492, 3.0899424, 3.5156229, 1.0];
     let far =
@@ -54,7 +54,7 @@ fn bessel_i0(cx: &Context, x: &Tensor) -> Tensor {
     bessel(cx, x, [&near, &far])
 }
 
-/// That of order 1.
+/// The modified Bessel function of order 1, scaled by `e^-|x|`.
 fn bessel_i1(cx: &Context, x: &Tensor) -> Tensor {
     let near = [0.00032411, 0.00301532, 0.02658733, 0.15084934, 0.51498869, 0.87890594, 0.5];
     let far = [
@@ -68,13 +68,13 @@ fn bessel_i1(cx: &Context, x: &Tensor) -> Tensor {
         -0.03988024,
         0.39894228,
     ];
-    // The series of small arguments is of the quotient by them.
+    // The series for small arguments yields the function divided by its argument.
     let a = x.abs();
     let y = bessel(cx, x, [&near, &far]);
     cx.with_sign(&a.lt(LIMIT).select(&(&y * &a), &y), x)
 }
 
-/// The logarithm of `e^(z^2) erfc(z)` for `z` from 0 on (Numerical Recipes, 6.2).
+/// `log(e^(z^2) erfc(z))` for `z >= 0` (Numerical Recipes, 6.2).
 fn log_scaled_complement(cx: &Context, z: &Tensor) -> Tensor {
     let coefficients = [
         0.17087277,
@@ -100,7 +100,7 @@ fn scaled_complement(cx: &Context, x: &Tensor) -> Tensor {
     x.lt(0.0).select(&below, &above)
 }
 
-/// The logarithm of the distribution function of the normal distribution.
+/// The logarithm of the normal distribution function.
 fn log_normal(cx: &Context, x: &Tensor) -> Tensor {
     let z = x.minimum(0.0) * -FRAC_1_SQRT_2;
     let below = log_scaled_complement(cx, &z) - z.square() + 0.5f64.ln();
@@ -109,7 +109,7 @@ fn log_normal(cx: &Context, x: &Tensor) -> Tensor {
     x.lt(0.0).select(&below, &above)
 }
 
-/// The inverse of the distribution function of the normal distribution; in its tails by Newton's method on the logarithm.
+/// The inverse of the normal distribution function. In the tails, by Newton's method on its logarithm.
 fn normal_quantile(cx: &Context, p: &Tensor) -> Tensor {
     let middle = cx.erfinv(&(p * 2.0 - 1.0)) * SQRT_2;
     let is_low = p.lt(0.5);
@@ -141,7 +141,7 @@ fn multivariate_log_gamma(c: &Call<'_>) -> Lowered<Array> {
     c.result(&terms.fold(constant, |sum, term| sum + term))
 }
 
-/// The next float after `x` toward another.
+/// The next float after `x` in the direction of another.
 fn next_after(c: &Call<'_>) -> Lowered<Array> {
     let (x, other) = (c.x()?, c.tensor("other")?);
     if x.ty != ScalarType::F32 || other.ty != ScalarType::F32 {
@@ -154,7 +154,7 @@ fn next_after(c: &Call<'_>) -> Lowered<Array> {
     let is_up = x.lt(&other);
     let away = is_up.equal(x.gt(0.0));
     let [up, down] = [1i64, -1].map(|step| &bits + step);
-    // The bits of floats grow with their magnitude; zero is followed by the smallest floats of either sign.
+    // The bits of floats increase with magnitude. The neighbours of zero are the smallest floats of either sign.
     let [least, negative] = [1i64, i64::from(i32::MIN) + 1].map(|bits| c.cx.scope.scalar(DType::I32, bits));
     let next = away.select(&up, &down);
     let next = x.equal(0.0).select(&is_up.select(&least, &negative), &next);
@@ -163,7 +163,7 @@ fn next_after(c: &Call<'_>) -> Lowered<Array> {
     c.result(&c.cx.is_nan(&x).or(c.cx.is_nan(&other)).select(&(&x + &other), &y))
 }
 
-/// The bits of floats as integers of 32 bits, or the reverse.
+/// Reinterprets the bits of floats as 32-bit integers, or the reverse.
 pub(crate) fn bits(cx: &Context, x: &Tensor) -> Lowered<Tensor> {
     let shape = cx.shape(x);
     let flat = cx.reshape(x, &[Size::product(&shape)])?;

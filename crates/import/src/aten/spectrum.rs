@@ -1,4 +1,4 @@
-//! Discrete Fourier transforms as products with matrices of waves.
+//! Discrete Fourier transforms as products with cosine and sine matrices.
 
 use super::complex::{Complex, complex};
 use super::reduce::limit;
@@ -14,20 +14,20 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Tensor};
 use std::f64::consts::TAU;
 
-/// Samples of a transform; the product of two is exact in f32.
+/// Maximum number of samples. Products of two indices are exact in f32.
 const MOST: usize = 1 << 12;
 
-/// Maximum number of elements of waves that the importer computes.
+/// Maximum number of elements of a cosine or sine matrix that the importer computes.
 const MAX_CONSTANT: usize = 1 << 20;
 
-/// Transforms of real numbers.
+/// Transforms of real operands.
 pub(super) const ONE: One = &[
     ("aten.fft_fft", fft),
     ("aten.fft_ifft", ifft),
     ("aten.fft_rfft", rfft),
     ("aten.fft_irfft", irfft),
     ("aten.fft_hfft", |c| {
-        // The inverse transform of the conjugate, with the scale of a forward one.
+        // The inverse transform of the conjugate with the scale of a forward transform.
         let direction = Direction::Forward;
         let axis = c.axis_or("dim", -1, rank(c)?)?;
         let len = if c.has("n") { Some(c.size("n")?) } else { None };
@@ -54,14 +54,14 @@ pub(super) const ONE: One = &[
     ("aten.fft_ifftshift", |c| shifted(c, true)),
 ];
 
-/// The directions of a transform.
+/// The direction of a transform.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Forward,
     Inverse,
 }
 
-/// The divisor of the sums of a transform over n samples.
+/// The divisor of a transform over n samples: 1, sqrt(n) or n.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Scale {
     One,
@@ -69,7 +69,7 @@ enum Scale {
     All,
 }
 
-/// A transform along axes, each with the number of samples that it is cut or padded to.
+/// A transform along axes. Each axis may have a number of samples to truncate or pad it to.
 struct Transform<'c, 'a> {
     c: &'c Call<'a>,
     axes: Vec<(usize, Option<Size>)>,
@@ -125,7 +125,7 @@ fn complex_to_real(c: &Call<'_>) -> Lowered<Array> {
     transform.to_real()
 }
 
-/// The rank of the first argument as a program counts it.
+/// The rank of the first argument as the program defines it.
 fn rank(c: &Call<'_>) -> Lowered<usize> {
     let x = c.x()?;
     Ok(if x.ty == ScalarType::C64 { x.rank() - 1 } else { x.rank() })
@@ -141,14 +141,14 @@ fn scale(c: &Call<'_>, direction: Direction) -> Lowered<Scale> {
 }
 
 impl<'c, 'a> Transform<'c, 'a> {
-    /// Along one axis.
+    /// A transform along one axis.
     fn along(c: &'c Call<'a>, direction: Direction) -> Lowered<Self> {
         let axis = c.axis_or("dim", -1, rank(c)?)?;
         let len = if c.has("n") { Some(c.size("n")?) } else { None };
         Ok(Self { c, axes: vec![(axis, len)], scale: scale(c, direction)? })
     }
 
-    /// Along several axes.
+    /// A transform along several axes.
     fn over(c: &'c Call<'a>, direction: Direction) -> Lowered<Self> {
         let rank = rank(c)?;
         let lens = if c.has("s") { Some(c.sizes("s")?) } else { None };
@@ -164,7 +164,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         Ok(Self { c, axes: axes.collect::<Lowered<_>>()?, scale: scale(c, direction)? })
     }
 
-    /// Of an operator that remains after decompositions.
+    /// A transform of an operator that remains after decomposition.
     fn core(c: &'c Call<'a>) -> Lowered<Self> {
         let rank = rank(c)?;
         let axes = c.ints("dim")?.into_iter().map(|dim| Ok((axis(dim, rank)?, None))).collect::<Lowered<_>>()?;
@@ -185,7 +185,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         x.array(self.c.cx)
     }
 
-    /// The transform of real numbers along the last axis; only the first half if `is_half`.
+    /// The transform of real numbers. If `is_half`, the last axis only has the first half of the spectrum.
     fn of_real(&self, is_half: bool) -> Lowered<Array> {
         let cx = self.c.cx;
         let Some(((last, len), others)) = self.axes.split_last() else { return Fault::program("no axes") };
@@ -202,7 +202,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         y.array(cx)
     }
 
-    /// To real numbers, of the first half of a spectrum along the last axis.
+    /// The inverse transform to real numbers. The last axis has the first half of the spectrum.
     fn to_real(&self) -> Lowered<Array> {
         self.to_real_of(complex(self.c, &self.c.x()?)?)
     }
@@ -219,7 +219,7 @@ impl<'c, 'a> Transform<'c, 'a> {
         };
         let bins = cx.quotient(&n, &2.into())?.plus(&1.into());
         let [re, im] = [x.re, x.im].map(|part| fitted(cx, part, *last, Some(&bins)));
-        // Each bin counts twice, except the first, and the one at half the samples.
+        // Each bin counts twice, except the first one and the one at half the number of samples.
         let place = cx.positions(std::slice::from_ref(&bins), 0)?;
         let samples = cx.number(&Number::Int(n.clone()), ScalarType::I64)?.tensor;
         let is_single = place.equal(0i64).or((&place + &place).equal(&samples));
@@ -282,7 +282,7 @@ fn stft(c: &Call<'_>) -> Lowered<Array> {
     Complex { re: along(&cos)?, im: -along(&sin)? }.array(cx)
 }
 
-/// The window of a transform; a shorter window is centred.
+/// The window of a transform. A shorter window is centred.
 fn window(c: &Call<'_>, samples: i64, width: i64) -> Lowered<Tensor> {
     let window = match c.optional_tensor("window")? {
         Some(window) => c.cx.cast(&window, ScalarType::F32).tensor,
@@ -292,8 +292,7 @@ fn window(c: &Call<'_>, samples: i64, width: i64) -> Lowered<Tensor> {
     c.cx.remap(&window, &[samples.into()], vec![place], Some(&c.cx.f(0.0)), &[])
 }
 
-/// The signal whose windows have a spectrum: the sum of the overlapping windows, divided by the sum of the squared
-/// windows.
+/// Reconstructs the signal of a spectrum: the sum of overlapping windows, divided by the sum of their squared window functions.
 fn istft(c: &Call<'_>) -> Lowered<Array> {
     let (cx, samples) = (c.cx, c.int("n_fft")?);
     let (hop, width) = (c.int_or("hop_length", samples / 4)?, c.int_or("win_length", samples)?);
@@ -329,10 +328,10 @@ fn istft(c: &Call<'_>) -> Lowered<Array> {
     c.result(&(sum(&frames, bins, &shape)? / sum(&squares, 0, &shape[bins..])?))
 }
 
-/// Windows that overlap.
+/// Maximum number of overlapping windows.
 const MOST_OVERLAPPING: i64 = 64;
 
-/// The frequencies of the bins of a transform; in the second half they are negative.
+/// The frequencies of bins. The second half of a full spectrum is negative.
 fn frequencies(c: &Call<'_>) -> Lowered<Array> {
     let (samples, shape) = (c.int("n")?, c.shape(0)?);
     if samples < 1 {
@@ -347,7 +346,7 @@ fn frequencies(c: &Call<'_>) -> Lowered<Array> {
     Ok(c.cx.cast(&Array { tensor: places.cast(DType::F32) * step, ty: ScalarType::F32 }, c.ty(0)?))
 }
 
-/// An axis cut or padded with zeros.
+/// Truncates an axis or pads it with zeros.
 fn fitted(cx: &Context, x: Tensor, axis: usize, len: Option<&Size>) -> Lowered<Tensor> {
     let mut shape = cx.shape(&x);
     let Some(len) = len.filter(|len| **len != shape[axis]) else { return Ok(x) };
@@ -356,7 +355,7 @@ fn fitted(cx: &Context, x: Tensor, axis: usize, len: Option<&Size>) -> Lowered<T
     cx.remap(&x, &shape, index, Some(&cx.f(0.0)), &[])
 }
 
-/// A tensor whose axis is multiplied with a matrix.
+/// Multiplies an axis with a matrix.
 fn contracted(cx: &Context, x: &Tensor, axis: usize, matrix: &Tensor) -> Lowered<Tensor> {
     let last = x.rank() - 1;
     if axis == last {
@@ -365,7 +364,7 @@ fn contracted(cx: &Context, x: &Tensor, axis: usize, matrix: &Tensor) -> Lowered
     Ok(matmul::matmul(cx, &x.transpose(axis, last), matrix)?.transpose(axis, last))
 }
 
-/// Cosines and sines of the angles `row column / n` of a turn.
+/// Cosines and sines of `2 pi row column / n`.
 fn waves(cx: &Context, [rows, columns]: [&Size; 2], n: &Size) -> Lowered<[Tensor; 2]> {
     if let (Some(rows), Some(columns), Some(n)) = (rows.as_extent(), columns.as_extent(), n.as_extent())
         && rows.saturating_mul(columns) <= MAX_CONSTANT

@@ -1,4 +1,4 @@
-//! Control flow whose course is known while a model is read: branches are chosen, loops unrolled.
+//! Control flow that can be resolved while a model is read: branches are chosen, loops are unrolled.
 
 use super::frame::{Frame, Slot, op};
 use super::item::Item;
@@ -10,13 +10,13 @@ use crate::size::Size;
 use crate::value::{Fault, Lowered};
 use std::collections::BTreeSet;
 
-/// Iterations that are unrolled.
+/// Maximum number of unrolled iterations.
 const MAX_TRIPS: usize = 1 << 12;
 
-/// All of control flow.
+/// The control flow operators.
 pub(super) const OPERATORS: [&str; 4] = ["If", "Loop", "Scan", "SequenceMap"];
 
-/// Runs a node of control flow. Places of inputs whose values must be known are added to `wanted`.
+/// Lowers a control flow node. Indices of inputs whose values must be known are added to `wanted`.
 pub(super) fn lower(
     frame: &mut Frame<'_>,
     node: &NodeProto,
@@ -38,7 +38,7 @@ fn graph(frame: &Frame<'_>, node: &NodeProto, name: &str) -> Result<GraphProto, 
     body.ok_or_else(|| ImportError::program(op(node), format!("no body `{name}`")))
 }
 
-/// The first integer of a known value.
+/// The first integer of an input, if its value is known.
 fn known(slot: &Slot) -> Option<i64> {
     match &slot.item {
         Item::Constant(constant) => constant.data.tensor.to_i64().first().copied(),
@@ -142,7 +142,7 @@ fn repeated(
     Ok(Ok(results))
 }
 
-/// Values of iterations along a new axis.
+/// Stacks the values of iterations along a new axis.
 fn stacked(frame: &Frame<'_>, parts: &[Item], place: i64) -> Lowered<Item> {
     let cx = frame.program.cx;
     let arrays = parts.iter().map(|item| frame.program.store.array(cx, item)).collect::<Lowered<Vec<Array>>>()?;
@@ -234,7 +234,7 @@ fn steps(
     Ok(Ok(results))
 }
 
-/// A body on each element of a sequence.
+/// Applies a body to each element of a sequence.
 fn mapped(frame: &mut Frame<'_>, node: &NodeProto, slots: &[Slot]) -> Result<Lowered<Vec<Item>>, ImportError> {
     let body = graph(frame, node, "body")?;
     let Some(Item::List(first)) = slots.first().map(|slot| &slot.item) else {

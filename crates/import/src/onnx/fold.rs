@@ -1,4 +1,4 @@
-//! Nodes whose inputs are known, computed by the interpreter.
+//! Constant folding: nodes whose inputs are known are computed by the interpreter.
 
 use super::item::{Item, Store};
 use super::node::Node;
@@ -9,7 +9,7 @@ use rewire_graph::{Tensor, interpret};
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-/// Elements of inputs that are computed with while a model is read.
+/// Maximum number of input elements of a folded node.
 const MAX_ELEMENTS: usize = 1 << 16;
 
 fn elements(item: &Item) -> usize {
@@ -20,9 +20,9 @@ fn elements(item: &Item) -> usize {
     }
 }
 
-/// The results of a node, if all its inputs are known and small.
+/// The results of a node, if all of its inputs are known and small.
 pub(super) fn folded(node: &Node<'_>, lowering: Lowering) -> Option<Lowered<Vec<Item>>> {
-    // Products take the integers.
+    // Matrices are not folded, because products read their quantized integers.
     let is_matrix = node.op == "DequantizeLinear" && node.array(0).is_ok_and(|x| x.rank() > 1);
     let size: usize = node.inputs.iter().map(elements).sum();
     if !node.inputs.iter().all(Item::is_constant) || size > MAX_ELEMENTS || is_matrix {

@@ -1,4 +1,4 @@
-//! The nodes of a graph, lowered one after the other.
+//! Lowers the nodes of a graph in order.
 
 use super::fold::folded;
 use super::item::{Item, Store};
@@ -12,19 +12,19 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
 
-/// Maximum number of lowered nodes; nodes of loops and functions count each time.
+/// Maximum number of lowered nodes. Nodes in loops and functions count each time they are lowered.
 const MAX_NODES: usize = 1 << 17;
 
-/// Functions and bodies within each other.
+/// Maximum nesting depth of functions and bodies.
 const MAX_DEPTH: usize = 64;
 
 /// A named value.
 #[derive(Clone)]
 pub(super) struct Slot {
     pub item: Item,
-    /// Inputs of the model that its elements depend on.
+    /// Model inputs that the value depends on.
     pub sources: Rc<BTreeSet<String>>,
-    /// True of results of nodes without a lowering, and of all computed from them.
+    /// True if the value depends on a node that cannot be lowered.
     pub is_tainted: bool,
 }
 
@@ -36,36 +36,36 @@ impl Slot {
 
 type Scope = HashMap<String, Slot>;
 
-/// The data that the nodes of a model share.
+/// State shared by all nodes of a model.
 pub(super) struct Program<'a> {
     pub cx: &'a Context,
     pub store: &'a Store,
     pub options: &'a Options,
     pub functions: HashMap<(String, String), &'a FunctionProto>,
     pub unsupported: RefCell<Unsupported>,
-    /// Inputs of the model whose values must be known.
+    /// Model inputs whose values must be known.
     pub wanted: RefCell<BTreeSet<String>>,
     pub count: RefCell<usize>,
 }
 
-/// Versions of operator sets by domain.
+/// Versions of operator sets, by domain.
 pub(super) fn opsets(imports: &[OperatorSetIdProto]) -> HashMap<String, i64> {
     let one = |import: &OperatorSetIdProto| (domain(import.domain.as_deref()), import.version.unwrap_or(1));
     imports.iter().map(one).collect()
 }
 
-/// The domain of a name; the standard's own is empty.
+/// Normalizes a domain; the standard's domain becomes an empty string.
 pub(super) fn domain(name: Option<&str>) -> String {
     name.filter(|name| *name != "ai.onnx").unwrap_or_default().to_owned()
 }
 
-/// A graph, a body or a function with the values of its nodes so far.
+/// A graph, body or function, and the values of the nodes lowered so far.
 pub(super) struct Frame<'a> {
     pub program: &'a Program<'a>,
     pub opsets: &'a HashMap<String, i64>,
-    /// Names of the graph and, before them, of those around it.
+    /// Values by name, from the outermost graph to the innermost one.
     pub scopes: Vec<Scope>,
-    /// Attributes that the nodes of a function refer to.
+    /// Attributes of a function call, which nodes in the function may refer to.
     attributes: HashMap<String, AttributeProto>,
     depth: usize,
     module: String,
@@ -118,7 +118,7 @@ impl<'a> Frame<'a> {
         if let Ok(items) = &checked
             && items.iter().any(is_poisoned)
         {
-            // The scope reports the reason only once.
+            // A second call of `finish` would not return the reason.
             let finished = self.program.cx.scope.clone().finish(&[]);
             let reason = finished
                 .err()
@@ -166,7 +166,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The attributes of a node; in a function they may refer to attributes of its call.
+    /// The attributes of a node. In a function, they may refer to attributes of the call.
     pub fn attributes<'n>(&'n self, node: &'n NodeProto) -> HashMap<&'n str, &'n AttributeProto> {
         let mut attributes = HashMap::new();
         for attribute in &node.attribute {
@@ -219,7 +219,7 @@ impl<'a> Frame<'a> {
         Ok(lowered)
     }
 
-    /// The results of a function of the model.
+    /// Lowers the call of a function of the model.
     fn call(
         &mut self,
         function: &'a FunctionProto,
@@ -251,7 +251,7 @@ impl<'a> Frame<'a> {
         Ok(results.into_iter().collect())
     }
 
-    /// The value of a result of a body or function.
+    /// The value of a named result of a body or function.
     pub fn result(&self, name: &str) -> Result<Lowered<Item>, ImportError> {
         let slot = self.slot(name).ok_or_else(|| ImportError::program(name, "a result that is not defined"))?;
         Ok(if slot.is_tainted { Err(Fault::Reported) } else { Ok(slot.item.clone()) })
@@ -266,7 +266,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The results of a body on values of its inputs.
+    /// Lowers a body with the given inputs, and returns its results.
     pub fn body(&mut self, graph: &GraphProto, inputs: Vec<Slot>) -> Result<Lowered<Vec<Slot>>, ImportError> {
         let mut scope = initializers(graph, self.program.options)?;
         for (value, slot) in graph.input.iter().zip(inputs) {
@@ -290,7 +290,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// The tensors that are part of a graph.
+/// The initializers of a graph by name.
 pub(super) fn initializers(graph: &GraphProto, options: &Options) -> Result<Scope, ImportError> {
     if let Some(sparse) = graph.sparse_initializer.first() {
         let name = sparse.values.as_ref().and_then(|values| values.name.as_deref()).unwrap_or_default();
@@ -304,7 +304,7 @@ pub(super) fn initializers(graph: &GraphProto, options: &Options) -> Result<Scop
     graph.initializer.iter().map(one).collect()
 }
 
-/// The value of a node `Constant`.
+/// The value of a `Constant` node; `None` for other nodes.
 fn constant(node: &Node<'_>, folder: Option<&std::path::Path>) -> Result<Option<Lowered<Vec<Item>>>, ImportError> {
     if node.op != "Constant" {
         return Ok(None);
@@ -314,7 +314,7 @@ fn constant(node: &Node<'_>, folder: Option<&std::path::Path>) -> Result<Option<
     Ok(Some(Ok(vec![Item::constant(read.ty, read.tensor)])))
 }
 
-/// Names that the bodies of a node read.
+/// The names that the bodies of a node refer to.
 fn captured(node: &NodeProto) -> Vec<&str> {
     let bodies = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
     let nodes = bodies.clone().flat_map(|body| &body.node);
@@ -323,7 +323,7 @@ fn captured(node: &NodeProto) -> Vec<&str> {
     read.chain(results).collect()
 }
 
-/// The results, if there is one for each name of the node.
+/// Checks that there is a value for each named result of the node.
 fn checked(node: &NodeProto, items: Vec<Item>) -> Lowered<Vec<Item>> {
     let named = node.output.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
     if items.len() < named {
@@ -344,13 +344,13 @@ pub(super) fn op(node: &NodeProto) -> &str {
     node.op_type.as_deref().unwrap_or_default()
 }
 
-/// The operator with its domain.
+/// The operator's name, with its domain if it is not the standard's.
 pub(super) fn title(node: &NodeProto) -> String {
     let space = domain(node.domain.as_deref());
     if space.is_empty() { op(node).to_owned() } else { format!("{space}.{}", op(node)) }
 }
 
-/// The module of a node that is named like `/layers.0/attention/MatMul`.
+/// The module of a node with a name such as `/layers.0/attention/MatMul`.
 fn module(name: &str) -> String {
     let parts: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
     parts.split_last().map_or_else(String::new, |(_, path)| path.join("."))

@@ -1,4 +1,4 @@
-//! Values of ONNX graphs: most are tensors of the graph, some are known while a model is read.
+//! Values of ONNX graphs. Most are tensors of the graph; some are known while the model is read.
 
 use crate::ScalarType;
 use crate::TypedTensor;
@@ -14,27 +14,27 @@ use std::rc::Rc;
 /// A value.
 #[derive(Clone, Debug)]
 pub(super) enum Item {
-    /// An input that was not given.
+    /// A missing optional input.
     Absent,
     /// A tensor of the graph.
     Array(Array),
-    /// A tensor that is known.
+    /// A tensor whose elements are known.
     Constant(Rc<Constant>),
-    /// Integers that are computed of sizes.
+    /// Integers computed from sizes.
     Whole(Rc<Whole>),
     /// A sequence.
     List(Vec<Item>),
 }
 
-/// A tensor of the file, or one that was computed while it was read.
+/// A tensor from the file, or one that was folded while reading it.
 #[derive(Debug)]
 pub(super) struct Constant {
-    /// The name of an initializer.
+    /// The name, if it is an initializer.
     pub name: Option<String>,
     pub data: TypedTensor,
 }
 
-/// Integers with a shape of at most one axis that matters.
+/// Integers computed from sizes, with the shape of their tensor.
 #[derive(Debug)]
 pub(super) struct Whole {
     pub ty: ScalarType,
@@ -42,17 +42,17 @@ pub(super) struct Whole {
     pub values: Vec<Size>,
 }
 
-/// Integers, and the parameters that convert them to floats.
+/// A quantized tensor: integers, scale and zero point.
 #[derive(Clone, Debug)]
 pub(super) struct Quantized {
     pub x: Item,
     pub scale: Item,
     pub zero: Item,
-    /// The axis of a scale that is a vector.
+    /// The axis that a vector of scales belongs to.
     pub axis: i64,
 }
 
-/// Floats that a run rounds to unsigned bytes.
+/// Floats that are quantized to unsigned bytes at run time.
 #[derive(Clone, Debug)]
 pub(super) struct Rounded {
     pub x: Tensor,
@@ -63,17 +63,17 @@ pub(super) struct Rounded {
     pub point: Array,
 }
 
-/// Elements of a constant that becomes part of the graph.
+/// Maximum number of elements of a constant that becomes part of the graph. Larger ones become parameters.
 const SMALL: usize = 64;
 
-/// Constants that nodes read.
+/// The constants and quantized tensors of a model.
 pub(super) struct Store {
     parameters: RefCell<HashMap<String, HostTensor>>,
-    /// The quantized sources of tensors that nodes `DequantizeLinear` returned.
+    /// For each result of a `DequantizeLinear` node its quantized source.
     quantized: RefCell<HashMap<Value, Quantized>>,
-    /// The floats of tensors of bytes.
+    /// For each tensor of bytes the floats that it was quantized from.
     rounded: RefCell<HashMap<Value, Rounded>>,
-    /// True if all become part of the graph.
+    /// True if all constants become part of the graph.
     is_inline: bool,
 }
 
@@ -82,13 +82,13 @@ impl Item {
         Self::Constant(Rc::new(Constant { name: None, data: TypedTensor { ty, tensor } }))
     }
 
-    /// Integers of 64 bits that are known.
+    /// Known 64-bit integers.
     pub fn integers(shape: Vec<usize>, values: &[i64]) -> Lowered<Self> {
         let tensor = HostTensor::i64(shape, values).map_err(|error| Fault::Program(error.to_string()))?;
         Ok(Self::constant(ScalarType::I64, tensor))
     }
 
-    /// Sizes as a vector, or as a scalar without a shape.
+    /// Sizes of the given shape, which is a vector or a scalar.
     pub fn sizes(shape: Vec<usize>, values: Vec<Size>, ty: ScalarType) -> Lowered<Self> {
         match values.iter().map(Size::as_const).collect::<Option<Vec<i64>>>() {
             Some(known) => {
@@ -103,7 +103,7 @@ impl Item {
         }
     }
 
-    /// The integers, if they are few and known or computed of sizes.
+    /// The integers as sizes; `None` unless they are few and either known or computed from sizes.
     pub fn whole(&self) -> Option<Rc<Whole>> {
         match self {
             Self::Whole(whole) => Some(whole.clone()),
@@ -136,23 +136,23 @@ impl Store {
         Self { parameters: RefCell::default(), quantized: RefCell::default(), rounded: RefCell::default(), is_inline }
     }
 
-    /// Records the source of a tensor.
+    /// Records the quantized source of a tensor.
     pub fn note_quantized(&self, x: &Array, parts: Quantized) {
         self.quantized.borrow_mut().extend(x.tensor.value().map(|value| (value, parts)));
     }
 
-    /// The integers from which a tensor was created.
+    /// The quantized source of a tensor, if it has been recorded.
     pub fn quantized(&self, item: &Item) -> Option<Quantized> {
         let Item::Array(x) = item else { return None };
         self.quantized.borrow().get(&x.tensor.value()?).cloned()
     }
 
-    /// Records the floats of a tensor of bytes.
+    /// Records the floats that a tensor of bytes was quantized from.
     pub fn note_rounded(&self, bytes: &Array, floats: Rounded) {
         self.rounded.borrow_mut().extend(bytes.tensor.value().map(|value| (value, floats)));
     }
 
-    /// The floats of a tensor of bytes, if a run rounds them.
+    /// The floats that a tensor of bytes was quantized from, if they have been recorded.
     pub fn rounded(&self, bytes: &Array) -> Option<Rounded> {
         self.rounded.borrow().get(&bytes.tensor.value()?).cloned()
     }
@@ -161,7 +161,7 @@ impl Store {
         self.parameters.into_inner()
     }
 
-    /// A value as a tensor of the graph.
+    /// Converts a value to a tensor of the graph.
     pub fn array(&self, cx: &Context, item: &Item) -> Lowered<Array> {
         match item {
             Item::Array(array) => Ok(array.clone()),
@@ -174,12 +174,12 @@ impl Store {
 
     fn read(&self, cx: &Context, constant: &Constant) -> Array {
         let TypedTensor { ty, tensor } = &constant.data;
-        // Parameters are finite.
+        // Parameters must be finite.
         if self.is_inline || tensor.len() <= SMALL || tensor.first_non_finite().is_some() {
             return Array { tensor: cx.scope.constant(tensor.clone()), ty: *ty };
         }
         let mut parameters = self.parameters.borrow_mut();
-        // Bodies may have initializers of one name.
+        // Different bodies may have initializers of the same name.
         let mut name = constant.name.clone().unwrap_or_else(|| "constant".to_owned());
         for number in 1.. {
             if parameters.get(&name).is_none_or(|other| other == tensor) {

@@ -1,7 +1,7 @@
-//! ONNX models: operator sets 6 to the newest, with external data, functions and control flow whose course is known.
+//! ONNX models: operator sets from 6 on, with external data, functions, and control flow that can be resolved while reading.
 //!
-//! Named sizes stay symbolic. Values that shapes depend on must be known: initializers, constants, and everything
-//! computed from them and from sizes are known, and inputs after [`Options::bind`], which makes them part of the model.
+//! Named sizes stay symbolic. Values that shapes depend on must be known while the model is read. Initializers, constants, and everything
+//! computed from them and from sizes are known. Inputs are known after [`Options::bind`], which makes them part of the model.
 //!
 //! ```
 //! use rewire_import::onnx;
@@ -36,7 +36,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-/// How a model is read.
+/// Options for reading a model.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     bound: BTreeMap<String, TypedTensor>,
@@ -44,14 +44,14 @@ pub struct Options {
 }
 
 impl Options {
-    /// The value of an input, which becomes part of the model. Shapes may depend on it.
+    /// Binds an input to a value, which becomes part of the model. Shapes may depend on it.
     #[must_use]
     pub fn bind(mut self, name: &str, tensor: TypedTensor) -> Self {
         self.bound.insert(name.to_owned(), tensor);
         self
     }
 
-    /// The folder of external data.
+    /// Sets the folder that contains external data.
     #[must_use]
     pub fn folder(mut self, folder: &Path) -> Self {
         self.folder = Some(folder.to_owned());
@@ -62,13 +62,13 @@ impl Options {
 /// Reads a model with its external data.
 ///
 /// # Errors
-/// [`ImportError`] if the file is not an ONNX model, contradicts its format, has operators without a lowering, or shapes that depend on
-/// the values of inputs.
+/// [`ImportError`] if the file is not a valid ONNX model, has operators without a lowering, or has shapes that depend on the values of
+/// inputs.
 pub fn open(path: &Path) -> Result<ImportedModel, ImportError> {
     open_with(path, Options::default())
 }
 
-/// Like [`open`], with options. External data is in the folder of the model.
+/// Like [`open`], with options. The folder of external data is the model's.
 ///
 /// # Errors
 /// As [`open`].
@@ -79,7 +79,7 @@ pub fn open_with(path: &Path, options: Options) -> Result<ImportedModel, ImportE
     from_bytes_with(&bytes, &options.folder(folder))
 }
 
-/// As [`open`], of the bytes of a model without external data.
+/// Like [`open`], for the bytes of a model without external data.
 ///
 /// # Errors
 /// As [`open`].
@@ -87,7 +87,7 @@ pub fn from_bytes(bytes: &[u8]) -> Result<ImportedModel, ImportError> {
     from_bytes_with(bytes, &Options::default())
 }
 
-/// As [`from_bytes`], with options.
+/// Like [`from_bytes`], with options.
 ///
 /// # Errors
 /// As [`open`].
@@ -147,13 +147,13 @@ pub fn from_bytes_with(bytes: &[u8], options: &Options) -> Result<ImportedModel,
     let live = graph.live();
     let read: HashSet<&str> = live.iter().filter_map(|&id| parameter(&graph, id)).collect();
     let mut parameters = store.into_parameters();
-    // Not those that products took in another form.
+    // Excludes parameters that are only read in another form, such as packed for integer products.
     parameters.retain(|name, _| read.contains(name.as_str()));
     let (states, mutations) = Default::default();
     Ok(ImportedModel { graph, parameters, states, inputs, outputs, mutations })
 }
 
-/// The name of a parameter.
+/// The name of the parameter that a node is; `None` for other nodes.
 fn parameter(graph: &Graph, id: NodeId) -> Option<&str> {
     match graph.role(id) {
         Some(Role::Parameter(parameter)) => Some(&parameter.name),
@@ -161,10 +161,10 @@ fn parameter(graph: &Graph, id: NodeId) -> Option<&str> {
     }
 }
 
-/// The names of a model's inputs in order, without inputs that have a value.
+/// The names of a model's inputs in order, without inputs that have an initializer.
 ///
 /// # Errors
-/// [`ImportError`] if the bytes are no ONNX model.
+/// [`ImportError`] if the bytes are not an ONNX model.
 pub fn input_names(bytes: &[u8]) -> Result<Vec<String>, ImportError> {
     let model = ModelProto::decode(bytes).map_err(|error| ImportError::archive("the model", error))?;
     let graph = model.graph.unwrap_or_default();
@@ -173,23 +173,23 @@ pub fn input_names(bytes: &[u8]) -> Result<Vec<String>, ImportError> {
     Ok(names.filter(|name| !known.contains(name.as_str())).collect())
 }
 
-/// The tensor of a message `TensorProto`, as the data of backend cases are stored.
+/// Reads a `TensorProto` message, the format of the data of backend cases.
 ///
 /// # Errors
-/// [`ImportError`] if the bytes are not such a message, or of a type that is not supported.
+/// [`ImportError`] if the bytes are not such a message, or the element type is not supported.
 pub fn read_tensor(bytes: &[u8]) -> Result<TypedTensor, ImportError> {
     let proto = schema::TensorProto::decode(bytes).map_err(|error| ImportError::archive("the tensor", error))?;
     tensor::read(&proto, None)
 }
 
-/// The operators with a lowering, in order; operators outside the standard's domain as `domain.name`.
+/// The operators with a lowering, sorted by name. Operators outside the standard's domain are named `domain.name`.
 pub fn operators() -> Vec<&'static str> {
     let mut names: Vec<&str> = ops::operators().map(|(name, _)| name).chain(control::OPERATORS).collect();
     names.sort_unstable();
     names
 }
 
-/// The oldest operator set that is read.
+/// The oldest supported operator set.
 const OLDEST: i64 = 6;
 
 fn check_version(opsets: &HashMap<String, i64>) -> Result<(), ImportError> {
@@ -203,7 +203,7 @@ fn check_version(opsets: &HashMap<String, i64>) -> Result<(), ImportError> {
     }
 }
 
-/// Notes all operators that have no lowering.
+/// Collects all operators that have no lowering.
 fn check(nodes: &[NodeProto], program: &Program<'_>, unsupported: &mut Unsupported) {
     let mut called: HashSet<(String, String)> = HashSet::new();
     let mut rest: Vec<&[NodeProto]> = vec![nodes];
@@ -225,7 +225,7 @@ fn check(nodes: &[NodeProto], program: &Program<'_>, unsupported: &mut Unsupport
     }
 }
 
-/// Inputs that a run binds. Those with a known value are constants.
+/// Adds the inputs to bind for each run. Inputs with a known value become constants.
 fn bind_inputs(
     program: &Program<'_>,
     graph: &GraphProto,
@@ -270,7 +270,7 @@ fn input_type(cx: &Context, name: &str, value: &ValueInfoProto) -> Result<Tensor
     Ok(TensorSpec { name: name.to_owned(), ty: tensor::element_type(name, ty.elem_type)?, shape: dims })
 }
 
-/// The results of the graph, of their declared types. None where one is not supported.
+/// The results of the graph, checked against their declared types; empty if one depends on a node that cannot be lowered.
 fn outputs(frame: &Frame<'_>, graph: &GraphProto) -> Result<Vec<(String, Array)>, ImportError> {
     let mut results = vec![];
     for value in &graph.output {

@@ -18,17 +18,17 @@ pub(super) struct Node<'a> {
     pub cx: &'a Context,
     pub store: &'a Store,
     pub op: &'a str,
-    /// The version of the operator's domain.
+    /// Version of the operator set of the node's domain.
     pub version: i64,
     pub inputs: Vec<Item>,
     pub attributes: HashMap<&'a str, &'a AttributeProto>,
-    /// True if a result has a name.
+    /// For each result whether it has a name.
     pub results: Vec<bool>,
-    /// Positions of inputs whose values must be known.
+    /// Indices of inputs whose values must be known.
     pub wanted: RefCell<BTreeSet<usize>>,
 }
 
-/// Numbers of an attribute as an argument in ATen.
+/// A list of integers as an argument of an ATen operator.
 pub(super) fn ints(values: &[i64]) -> Value {
     Value::List(values.iter().map(|&value| Value::int(value)).collect())
 }
@@ -41,12 +41,12 @@ pub(super) fn flag(value: bool) -> Value {
     Value::Number(Number::Bool(value))
 }
 
-/// An axis of a tensor that has some.
+/// Resolves an axis of a tensor of this rank, which must have axes.
 pub(super) fn axis(dim: i64, rank: usize) -> Lowered<usize> {
     if rank == 0 { Fault::unsupported("a tensor without axes") } else { call::axis(dim, rank) }
 }
 
-/// Attributes are small numbers, so that sums and products of two fit.
+/// Bound of integer attributes, so that sums and products of two do not overflow.
 const MOST: i64 = 1 << 30;
 
 impl Node<'_> {
@@ -58,7 +58,7 @@ impl Node<'_> {
         !matches!(self.item(place), Item::Absent)
     }
 
-    /// True if a result is read.
+    /// True if the result at this index is used.
     pub fn gives(&self, place: usize) -> bool {
         self.results.get(place).copied().unwrap_or(false)
     }
@@ -78,7 +78,7 @@ impl Node<'_> {
         if self.has(place) { self.array(place).map(Some) } else { Ok(None) }
     }
 
-    /// All inputs.
+    /// All inputs as tensors.
     pub fn arrays(&self) -> Lowered<Vec<Array>> {
         (0..self.inputs.len()).map(|place| self.array(place)).collect()
     }
@@ -115,7 +115,7 @@ impl Node<'_> {
         first.ok_or_else(|| Fault::Program(format!("{}: input {place} is empty", self.op)))
     }
 
-    /// An input of integers that are known or computed of sizes.
+    /// An input of integers that are known or computed from sizes.
     pub fn sizes(&self, place: usize) -> Lowered<Vec<Size>> {
         match self.item(place).whole() {
             Some(whole) => Ok(whole.values.clone()),
@@ -159,7 +159,7 @@ impl Node<'_> {
         self.attribute(name).map(|attribute| attribute.floats.iter().map(|&value| f64::from(value)).collect())
     }
 
-    /// Integers that were an attribute before they became an input.
+    /// Integers that are an attribute in older operator sets, and an input in newer ones.
     pub fn ints_of(&self, name: &str, place: usize) -> Lowered<Option<Vec<i64>>> {
         match (self.ints(name), self.has(place)) {
             (Some(values), _) => Ok(Some(values)),
@@ -168,12 +168,12 @@ impl Node<'_> {
         }
     }
 
-    /// An axis of a tensor by an attribute.
+    /// An axis attribute of a tensor of this rank.
     pub fn axis(&self, name: &str, default: i64, rank: usize) -> Lowered<usize> {
         axis(self.int(name, default), rank)
     }
 
-    /// Tensors whose axes broadcast, but for the last ones. A run in which sizes differ that cannot be proven equal fails.
+    /// Tensors whose axes broadcast, except the last `last` ones. Sizes that cannot be proven equal are checked by each run.
     pub fn aligned(&self, mut arrays: Vec<Array>, last: usize) -> Lowered<Vec<Array>> {
         let rank = arrays.iter().map(Array::rank).max().unwrap_or(0);
         let mut shapes: Vec<Vec<Size>> = arrays.iter().map(|x| self.shape(x)).collect();
@@ -199,14 +199,14 @@ impl Node<'_> {
         Ok(arrays)
     }
 
-    /// A tensor of a shape that its own must be equal to. A run in which it is not fails.
+    /// A tensor whose shape must equal `shape`. Sizes that cannot be proven equal are checked by each run.
     pub fn resized(&self, x: &Array, shape: &[Size]) -> Lowered<Array> {
         let is_own = self.shape(x) == shape;
         let tensor = if is_own { x.tensor.clone() } else { self.cx.resized(&x.tensor, shape)? };
         Ok(Array { tensor, ty: x.ty })
     }
 
-    /// The first inputs, which broadcast. In operator set 6 the axes of the second one may begin at an axis of the first.
+    /// The first inputs, aligned for broadcasting. In operator set 6 an attribute may align the second input with an axis of the first.
     pub fn broadcast<const N: usize>(&self) -> Lowered<[Array; N]> {
         let mut arrays = (0..N).map(|place| self.array(place)).collect::<Lowered<Vec<_>>>()?;
         if let ([first, second], true, Some(_)) = (arrays.as_mut_slice(), self.is("broadcast"), self.attribute("axis"))
@@ -225,13 +225,13 @@ impl Node<'_> {
         self.cx.shape(&x.tensor)
     }
 
-    /// Extents that must be known.
+    /// The extents of a tensor, which must be constant.
     pub fn extents(&self, x: &Array) -> Lowered<Vec<usize>> {
         let extents = self.shape(x).iter().map(Size::as_extent).collect::<Option<Vec<_>>>();
         extents.ok_or_else(|| Fault::Unsupported(format!("{}: a symbolic size", self.op)))
     }
 
-    /// The result of an operator of ATen.
+    /// Lowers an ATen operator with one result.
     pub fn aten(&self, base: &str, arguments: Vec<(&str, Value)>, ty: ScalarType, shape: &[Size]) -> Lowered<Array> {
         let declared = vec![Some(Declared { ty, shape: Ok(shape.to_vec()) })];
         let lowering = aten::lowering(base).ok_or_else(|| Fault::Unsupported(format!("no lowering of {base}")))?;
@@ -245,7 +245,7 @@ impl Node<'_> {
         }
     }
 
-    /// The results of an operator of ATen that has several.
+    /// Lowers an ATen operator with several results.
     pub fn aten_many(
         &self,
         base: &str,
@@ -270,23 +270,23 @@ impl Node<'_> {
         Call { cx: self.cx, base, overload: "", arguments, order, declared }
     }
 
-    /// A computed tensor as one of a type.
+    /// A computed tensor as an array of element type `ty`.
     pub fn stored(&self, tensor: &Tensor, ty: ScalarType) -> Lowered<Array> {
         self.cx.stored(tensor, ty)
     }
 
-    /// A float tensor as one of a type: rounded or cut.
+    /// A float tensor as an array of element type `ty`, rounded or truncated.
     pub fn cast(&self, tensor: &Tensor, ty: ScalarType) -> Array {
         let own = if tensor.dtype().is_float() { ScalarType::F32 } else { ScalarType::I64 };
         self.cx.cast(&Array { tensor: tensor.clone(), ty: own }, ty)
     }
 
-    /// f32 values.
+    /// The tensor as f32.
     pub fn f32(&self, x: &Array) -> Tensor {
         self.cx.cast(x, ScalarType::F32).tensor
     }
 
-    /// A size as an integer of 64 bits, without axes.
+    /// A size as a 0-dim 64-bit integer.
     pub fn number(&self, size: &Size) -> Lowered<Tensor> {
         Ok(self.cx.number(&Number::Int(size.clone()), ScalarType::I64)?.tensor)
     }

@@ -1,4 +1,4 @@
-//! The messages of ONNX files, without fields that are not read.
+//! Messages of ONNX files, without fields that are not used.
 
 use prost::{Enumeration, Message, Oneof};
 

@@ -1,4 +1,4 @@
-//! Tensors of ONNX files.
+//! Reads tensors of ONNX files.
 
 use super::schema::{DataLocation, TensorProto};
 use crate::elements::Elements;
@@ -6,7 +6,7 @@ use crate::{ImportError, ScalarType, TypedTensor, Unsupported};
 use std::path::{Component, Path};
 
 impl ScalarType {
-    /// The type of a number in ONNX's `TensorProto.DataType`.
+    /// The type for a value of ONNX's `TensorProto.DataType`.
     pub(crate) fn of_onnx(code: i32) -> Option<Self> {
         Some(match code {
             1 => Self::F32,
@@ -36,7 +36,7 @@ impl ScalarType {
         })
     }
 
-    /// The name of a type in ONNX.
+    /// The ONNX name of a type.
     pub fn onnx_name(self) -> &'static str {
         match self {
             Self::Bool => "BOOL",
@@ -67,7 +67,7 @@ impl ScalarType {
     }
 }
 
-/// The element type of a number, or the reason why it has none.
+/// The element type for a type code, or why it is not supported.
 pub(super) fn element_type(name: &str, code: Option<i32>) -> Result<ScalarType, ImportError> {
     let code = code.unwrap_or_default();
     ScalarType::of_onnx(code).ok_or_else(|| {
@@ -82,7 +82,7 @@ pub(super) fn element_type(name: &str, code: Option<i32>) -> Result<ScalarType, 
     })
 }
 
-/// The elements of a message. External data is in files of `folder`.
+/// Reads a tensor. Files of external data are in `folder`.
 pub(super) fn read(proto: &TensorProto, folder: Option<&Path>) -> Result<TypedTensor, ImportError> {
     let name = proto.name.as_deref().unwrap_or("a tensor");
     let ty = element_type(name, proto.data_type)?;
@@ -106,7 +106,7 @@ pub(super) fn read(proto: &TensorProto, folder: Option<&Path>) -> Result<TypedTe
     Ok(TypedTensor { ty, tensor: elements.tensor(name)? })
 }
 
-/// The bytes of elements that are listed as numbers. Narrow types are listed as `int32_data`, packed ones as packed bytes.
+/// The bytes of elements that are stored as lists of numbers. Narrow types are stored in `int32_data`; packed ones as packed bytes.
 fn listed(proto: &TensorProto, ty: ScalarType) -> Vec<u8> {
     let width = ty.bytes();
     match ty {
@@ -119,18 +119,18 @@ fn listed(proto: &TensorProto, ty: ScalarType) -> Vec<u8> {
     }
 }
 
-/// One byte an element from several elements a byte, the lowest bits first.
+/// Expands packed elements to one byte each. The lowest bits are the first element.
 fn unpacked(storage: &[u8], ty: ScalarType, count: usize) -> Vec<u8> {
     let (bits, each) = (ty.bits(), (8 / ty.bits()) as usize);
     let mask = (1u8 << bits) - 1;
     let is_signed = ty.is_integer() && !ty.is_unsigned();
     let all = storage.iter().flat_map(|byte| (0..each as u32).map(move |n| (byte >> (n * bits)) & mask));
     let signed = all.map(|x| if is_signed && x >> (bits - 1) == 1 { x | !mask } else { x });
-    // Too many bytes remain, so that their number is found to be wrong.
+    // If there are too many bytes, all elements are returned, so that the caller detects the wrong number.
     if storage.len() == count.div_ceil(each) { signed.take(count).collect() } else { signed.collect() }
 }
 
-/// Bytes of a file in the folder of the model.
+/// Reads bytes from a file in the model's folder.
 fn external(proto: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Vec<u8>, ImportError> {
     let entry = |key: &str| {
         let found = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
@@ -148,7 +148,7 @@ fn external(proto: &TensorProto, name: &str, folder: Option<&Path>) -> Result<Ve
     };
     let path = folder.join(location);
     let failed = |source| ImportError::Io { path: path.display().to_string(), source };
-    // A link could lead outside.
+    // A symbolic link could point outside the folder.
     let [real, root] = [path.as_path(), folder].map(|path| path.canonicalize().map_err(failed));
     if !real?.starts_with(root?) {
         return Err(ImportError::program(name, format!("external data outside of the model's folder: `{location}`")));

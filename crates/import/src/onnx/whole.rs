@@ -1,4 +1,4 @@
-//! Integers that are computed of sizes: nodes that the shape program evaluates.
+//! Nodes on integers computed from sizes, which the shape program evaluates.
 
 use super::item::{Item, Whole};
 use super::node::{Node, axis};
@@ -8,7 +8,7 @@ use crate::value::{Fault, Lowered};
 use rewire_graph::pointwise::BinaryOp;
 use std::rc::Rc;
 
-/// The result of a node of integers; `None` for a node that sizes are not computed with.
+/// Evaluates a node on integers computed from sizes; `None` if it is not such a node.
 pub(super) fn evaluate(node: &Node<'_>) -> Option<Lowered<Vec<Item>>> {
     let operands = || node.inputs.iter().map(Item::whole).collect::<Option<Vec<Rc<Whole>>>>();
     let first = node.item(0).whole();
@@ -42,10 +42,10 @@ fn cast(node: &Node<'_>, x: &Whole) -> Option<Lowered<Item>> {
     fits.then(|| Item::sizes(x.shape.clone(), x.values.clone(), ty))
 }
 
-/// The shape of a result, and the elements of two operands that each of its own is computed of.
+/// The shape of a result, and for each of its elements the elements of both operands.
 type Pairs = (Vec<usize>, Vec<(Size, Size)>);
 
-/// Pairs of elements of two operands.
+/// Broadcasts two operands, and pairs their elements.
 fn pairs(a: &Whole, b: &Whole) -> Option<Pairs> {
     let at = |x: &Whole, n: usize| x.values[if x.values.len() == 1 { 0 } else { n }].clone();
     let shape = if b.shape.len() > a.shape.len() || b.values.len() > a.values.len() { &b.shape } else { &a.shape };

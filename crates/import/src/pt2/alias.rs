@@ -1,11 +1,11 @@
-//! Operators that return a view of a tensor, and writes through views.
+//! Operators that return views, and writes through views.
 
 use crate::aten::{ViewRegion, permutation, region, replaced};
 use crate::call::Call;
 use crate::value::{Fault, Lowered};
 use rewire_graph::Tensor;
 
-/// Operators whose result is the whole tensor, or the same elements under another shape.
+/// Operators whose result has all elements of the tensor in the same order.
 const WHOLE: [&str; 16] = [
     "aten.view",
     "aten.reshape",
@@ -25,11 +25,11 @@ const WHOLE: [&str; 16] = [
     "aten.expand",
 ];
 
-/// Operators that may copy instead.
+/// Operators that may return a copy instead of a view.
 const MAYBE_COPIES: [&str; 7] =
     ["aten.reshape", "aten.reshape_as", "aten.flatten", "aten.ravel", "aten.contiguous", "aten.unflatten", "aten.to"];
 
-/// Operators whose result has the axes of the tensor in another order.
+/// Operators whose result has the tensor's axes in another order.
 const PERMUTED: [&str; 10] = [
     "aten.permute",
     "aten.transpose",
@@ -43,7 +43,7 @@ const PERMUTED: [&str; 10] = [
     "aten.moveaxis",
 ];
 
-/// Operators whose results are parts of an axis.
+/// Operators whose results are regions along an axis.
 const PARTS: [&str; 8] = [
     "aten.select",
     "aten.slice",
@@ -55,25 +55,25 @@ const PARTS: [&str; 8] = [
     "aten.unbind",
 ];
 
-/// Other operators that show elements, through which nothing is written.
+/// Other view operators. Writes through these views are not supported.
 const OTHERS: [&str; 5] = ["aten.diagonal", "aten.unfold", "aten.expand_as", "aten.broadcast_to", "aten.as_strided"];
 
-/// True of an operator whose results share elements with its first argument.
+/// True for an operator whose results share memory with its first argument.
 pub(super) fn is_view(base: &str) -> bool {
     [WHOLE.as_slice(), &PERMUTED, &PARTS, &OTHERS].iter().any(|names| names.contains(&base))
 }
 
-/// True of a view that keeps the elements' order, all of them.
+/// True for a view of all elements in the same order.
 pub(super) fn is_whole(base: &str) -> bool {
     WHOLE.contains(&base)
 }
 
-/// True for an operator that copies if the elements are not in the required order.
+/// True for an operator that copies if the memory layout is not the required one.
 pub(super) fn may_copy(base: &str) -> bool {
     MAYBE_COPIES.contains(&base)
 }
 
-/// The tensor that a view shows, after `value` was written through result `output` of the view.
+/// The base tensor of a view after `value` was written through result `output`.
 pub(super) fn written(c: &Call<'_>, base: &Tensor, value: &Tensor, output: usize) -> Lowered<Tensor> {
     let cx = c.cx;
     let name = c.base;

@@ -1,4 +1,4 @@
-//! The ZIP of a `.pt2` file.
+//! The zip archive of a `.pt2` file.
 
 use super::schema::{Payload, Payloads, Program, SCHEMA_MAJOR, SymInt, TensorMeta};
 use crate::elements::Elements;
@@ -9,17 +9,17 @@ use std::collections::BTreeMap;
 use std::io::{Cursor, Read};
 use zip::{CompressionMethod, ZipArchive};
 
-/// Entries of an archive.
+/// Maximum number of entries of an archive.
 const MAX_ENTRIES: usize = 1 << 20;
 
-/// Bytes of tensors by byte of the file: views may share a storage, but not without bound.
+/// Maximum size of all tensors, in multiples of the file's size. Views may share a storage.
 const MAX_EXPANSION: usize = 8;
 
 /// An open archive.
 pub(crate) struct Archive<'a> {
     zip: ZipArchive<Cursor<&'a [u8]>>,
     root: String,
-    /// Bytes that tensors may still take.
+    /// Number of bytes that further tensors may have.
     left: usize,
 }
 
@@ -49,7 +49,7 @@ impl<'a> Archive<'a> {
         Err(ImportError::Version { what: entry, expected: expected.to_owned(), actual })
     }
 
-    /// The bytes of an entry below the root.
+    /// Reads an entry by its path below the root folder.
     fn bytes(&mut self, entry: &str) -> Result<Vec<u8>, ImportError> {
         let failed = |error: &dyn ToString| ImportError::archive(entry, error.to_string());
         let mut file = self.zip.by_name(&format!("{}/{entry}", self.root)).map_err(|error| failed(&error))?;
@@ -66,7 +66,7 @@ impl<'a> Archive<'a> {
         serde_json::from_slice(&bytes).map_err(|error| ImportError::archive(entry, error))
     }
 
-    /// The name of the only program.
+    /// The name of the only program in the archive.
     fn program_name(&self) -> Result<String, ImportError> {
         let prefix = format!("{}/models/", self.root);
         let names = self.zip.file_names().filter_map(Result::ok);
@@ -78,11 +78,11 @@ impl<'a> Archive<'a> {
         }
     }
 
-    /// The program, with the version of its schema checked.
+    /// Parses the program after checking its schema version.
     pub(crate) fn program(&mut self) -> Result<(String, Program), ImportError> {
         let name = self.program_name()?;
         let entry = format!("models/{name}.json");
-        // The version comes first: another schema may have other fields.
+        // The version is parsed first, because another schema may have other fields.
         #[derive(serde::Deserialize)]
         struct Versioned {
             schema_version: super::schema::SchemaVersion,
@@ -96,7 +96,7 @@ impl<'a> Archive<'a> {
         Ok((name, program))
     }
 
-    /// The configuration of `kind`, which is `weights` or `constants`; empty if there is none.
+    /// The configuration of `weights` or `constants`; empty if it is missing.
     pub(crate) fn payloads(&mut self, kind: &str, name: &str) -> Result<BTreeMap<String, Payload>, ImportError> {
         let entry = format!("data/{kind}/{name}_{kind}_config.json");
         if self.zip.index_for_name(&format!("{}/{entry}", self.root)).is_none() {
@@ -105,7 +105,7 @@ impl<'a> Archive<'a> {
         Ok(self.json::<Payloads>(&entry)?.config)
     }
 
-    /// A tensor by its configuration.
+    /// Reads a tensor by its configuration.
     pub(crate) fn tensor(&mut self, kind: &str, name: &str, payload: &Payload) -> Result<StoredTensor, ImportError> {
         let Some(meta) = payload.tensor_meta.as_ref().filter(|_| !payload.use_pickle) else {
             return Err(ImportError::Pickle { name: name.to_owned() });
@@ -124,7 +124,7 @@ impl<'a> Archive<'a> {
         let offset = constants(std::slice::from_ref(&meta.storage_offset)).and_then(|offset| offset.first().copied());
         let offset = offset.ok_or_else(|| wrong("a symbolic offset"))?;
         let count = sizes.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
-        // 8 bytes an element cover every storage type.
+        // No storage type has more than 8 bytes per element.
         let bytes = count.and_then(|count| count.checked_mul(8)).filter(|&bytes| bytes <= self.left.saturating_mul(2));
         let bytes = bytes.ok_or_else(|| wrong("a tensor much larger than the archive"))?;
         self.left = self.left.saturating_sub(bytes / 2);
@@ -134,7 +134,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-/// A parameter, buffer or constant.
+/// A stored parameter, buffer or constant.
 pub(crate) struct StoredTensor {
     pub tensor: HostTensor,
     pub ty: ScalarType,

@@ -1,4 +1,4 @@
-//! Arguments as values.
+//! Converts arguments to values.
 
 use super::frame::Frame;
 use super::schema::{Argument, OptionalTensor, SymArgument};
@@ -36,7 +36,7 @@ impl Frame<'_> {
             Argument::AsSymInts(symbols) | Argument::AsSymFloats(symbols) | Argument::AsSymBools(symbols) => {
                 list(symbols, |symbol| self.symbol(symbol))
             }
-            // Types of results are declared.
+            // Types of results are declared separately.
             Argument::AsScalarType(_) | Argument::AsMemoryFormat(_) | Argument::AsLayout(_) | Argument::AsDevice(_) => {
                 Ok(Value::None)
             }

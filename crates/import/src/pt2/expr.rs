@@ -1,19 +1,19 @@
-//! The expressions of symbolic sizes: nested calls, as sympy's `srepr` writes them.
+//! Parses expressions of symbolic sizes. They are nested calls in the format of sympy's `srepr`.
 
 use crate::size::Size;
 use crate::sizes::Sizes;
 use rewire_graph::pointwise::BinaryOp;
 
-/// Calls within one another.
+/// Maximum nesting depth of calls.
 const MAX_DEPTH: usize = 64;
 
-/// Terms of a size.
+/// Maximum number of terms of a size.
 const MAX_TERMS: usize = 1 << 10;
 
-/// The size that an expression describes.
+/// Parses an expression.
 ///
 /// # Errors
-/// The reason why there is no such expression.
+/// The reason why the expression is invalid or not supported.
 pub(crate) fn parse(text: &str, sizes: &mut Sizes) -> Result<Size, String> {
     let mut parser = Parser { rest: text, sizes };
     let size = parser.size(0)?;
@@ -27,10 +27,10 @@ fn too_many() -> String {
     format!("a size of more than {MAX_TERMS} terms")
 }
 
-/// The largest denominator of fractions within a size.
+/// Maximum denominator of fractions within a size.
 const MAX_DENOMINATOR: i64 = 1 << 20;
 
-/// A quotient of a size and a positive number.
+/// A size divided by a positive integer.
 #[derive(Clone, Debug)]
 struct Ratio {
     numerator: Size,
@@ -48,7 +48,7 @@ impl Ratio {
         if self.denominator == 1 { Ok(self.numerator) } else { Err("a size that is a fraction".to_owned()) }
     }
 
-    /// The same fraction with the smallest denominator that halving gives.
+    /// Halves numerator and denominator as long as possible.
     fn reduced(mut self) -> Self {
         while self.denominator % 2 == 0
             && let Some(half) = self.numerator.divided(&2.into())
@@ -123,7 +123,7 @@ impl<'a> Parser<'a> {
         if ratio.numerator.terms().count() > MAX_TERMS { Err(too_many()) } else { Ok(ratio) }
     }
 
-    /// A float with few digits after its binary point, such as the factor of a resize.
+    /// A float with few binary digits, such as the scale of a resize.
     fn float(&mut self) -> Result<Ratio, String> {
         self.expect('\'')?;
         let digits = self.take(|c| c != '\'');
@@ -138,7 +138,7 @@ impl<'a> Parser<'a> {
         Ok(Ratio { numerator: Size::from(scaled as i64), denominator: MAX_DENOMINATOR }.reduced())
     }
 
-    /// A function of quotients; `None` for other functions.
+    /// Evaluates a function of fractions; `None` if the function does not support them.
     fn of_ratios(&mut self, head: &str, arguments: &[Ratio]) -> Result<Option<Ratio>, String> {
         if arguments.iter().all(|ratio| ratio.denominator == 1) && head != "FloatTrueDiv" && head != "IntTrueDiv" {
             return Ok(None);
@@ -169,7 +169,7 @@ impl<'a> Parser<'a> {
         self.expect('\'')?;
         let name = self.take(|c| c.is_alphanumeric() || c == '_');
         self.expect('\'')?;
-        // Assumptions of sympy: positive=True, integer=True.
+        // Skips sympy's assumptions, such as positive=True or integer=True.
         self.take(|c| c != ')');
         self.expect(')')?;
         if !name.starts_with('s') {

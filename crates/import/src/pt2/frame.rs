@@ -1,4 +1,4 @@
-//! The nodes of a graph, lowered one after the other.
+//! Lowers the nodes of a graph in order.
 
 use super::alias;
 use super::archive::element_type;
@@ -15,7 +15,7 @@ use crate::{ImportError, ScalarType, Unsupported};
 use rewire_graph::{Dim, HostTensor};
 use std::collections::{HashMap, HashSet};
 
-/// A tensor of the file that becomes a parameter when a node reads it.
+/// A stored tensor, which becomes a parameter when a node reads it.
 pub(super) struct Parameter {
     pub name: String,
     pub tensor: HostTensor,
@@ -27,25 +27,25 @@ pub(super) struct Slot {
     value: Value,
     parameter: Option<Parameter>,
     view: Option<View>,
-    /// Increases with every write.
+    /// Counts the writes to the value.
     version: u64,
 }
 
-/// The tensor that a value shows part of.
+/// How a value is a view of another tensor.
 struct View {
     base: String,
-    /// The node that returned it, and the index of the result.
+    /// Index of the node that created the view, and of its result.
     node: usize,
     output: usize,
-    /// The version of the base that it shows.
+    /// The version of the base that the value reflects.
     seen: u64,
-    /// True if the operator may have copied the elements.
+    /// True if the operator may have returned a copy instead of a view.
     is_ambiguous: bool,
-    /// The number of views between this tensor and its base.
+    /// Number of views between this tensor and its base.
     depth: usize,
 }
 
-/// Views of views, which reads follow.
+/// Maximum depth of nested views.
 const MAX_VIEWS: usize = 512;
 
 impl Slot {
@@ -62,18 +62,18 @@ impl Slot {
     }
 }
 
-/// A graph with the values of its nodes so far.
+/// A graph, and the values of the nodes lowered so far.
 pub(super) struct Frame<'a> {
     pub cx: &'a Context,
     pub graph: &'a Graph,
     unsupported: &'a mut Unsupported,
     slots: HashMap<String, Slot>,
     parameters: HashMap<String, HostTensor>,
-    /// Results of nodes without a lowering, and all computed from them.
+    /// Results of nodes that cannot be lowered, and of all nodes that depend on them.
     tainted: HashSet<String>,
 }
 
-/// The names of a node's results, in order; lists are flattened.
+/// The names of a node's results in order, with lists flattened.
 fn result_names(outputs: &[Argument]) -> Vec<Option<&str>> {
     let mut names = vec![];
     for output in outputs {
@@ -89,7 +89,7 @@ fn result_names(outputs: &[Argument]) -> Vec<Option<&str>> {
     names
 }
 
-/// Names that an argument reads.
+/// The names that an argument refers to.
 fn read_names(argument: &Argument) -> Vec<&str> {
     match argument {
         Argument::AsSymInts(symbols) | Argument::AsSymFloats(symbols) => {
@@ -120,7 +120,7 @@ impl<'a> Frame<'a> {
         Self { cx, graph, unsupported, slots, parameters: HashMap::new(), tainted: HashSet::new() }
     }
 
-    /// The parameters that nodes read.
+    /// The parameters that nodes have read.
     pub fn into_parameters(self) -> HashMap<String, HostTensor> {
         self.parameters
     }
@@ -170,7 +170,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Gives results that have no value their declared types, so that all faults are found.
+    /// Marks results as tainted and gives them their declared types, so that later errors are also found.
     fn taint(&mut self, names: &[Option<&str>]) {
         for name in names.iter().flatten() {
             self.tainted.insert((*name).to_owned());
@@ -219,7 +219,7 @@ impl<'a> Frame<'a> {
         let Some(lowering) = target.lowering() else {
             return Ok(Fault::unsupported("no lowering"));
         };
-        // A result of an unknown element type has no value.
+        // A result with an unsupported element type has no value.
         for name in result_names(&node.outputs).into_iter().flatten() {
             if let Some(meta) = self.graph.tensor_values.get(name)
                 && let Err(error) = element_type(name, meta)
@@ -240,7 +240,7 @@ impl<'a> Frame<'a> {
         })
     }
 
-    /// Results of their declared types and sizes.
+    /// Checks that results have their declared types and sizes.
     fn checked(&self, values: Vec<Value>, names: &[Option<&str>]) -> Lowered<Vec<Value>> {
         if values.len() < names.iter().flatten().count() {
             return Fault::unsupported(format!("{} results of {}", values.len(), names.len()));
@@ -277,7 +277,7 @@ impl<'a> Frame<'a> {
         });
         let view = base.filter(|_| alias::is_view(&target.base) && !target.is_in_place).and_then(|base| {
             let own = self.slots.get(&base)?;
-            // A conversion to another type copies.
+            // A conversion to another type always copies.
             let same = match (&own.value, &value) {
                 (Value::Tensor(a), Value::Tensor(b)) => a.ty == b.ty,
                 _ => own.parameter.is_some(),
@@ -295,19 +295,19 @@ impl<'a> Frame<'a> {
         self.slots.insert(name.to_owned(), Slot { view, ..Slot::of(value) });
     }
 
-    /// True if a value holds all elements of its tensor in their order.
+    /// True if a value has all elements of its base in the same order.
     fn is_ordered(&self, name: &str) -> bool {
         let Some(view) = self.slots.get(name).and_then(|slot| slot.view.as_ref()) else { return true };
         let base = Target::of(&self.graph.nodes[view.node].target).base;
         alias::is_whole(&base) && self.is_ordered(&view.base)
     }
 
-    /// True for a tensor that nodes have written to in place.
+    /// True if a node has written to the tensor in place.
     pub fn is_written(&self, name: &str) -> bool {
         self.slots.get(name).is_some_and(|slot| slot.version > 0)
     }
 
-    /// The value of a name, with all writes so far.
+    /// The current value of a name, including all writes so far.
     pub fn read(&mut self, name: &str) -> Result<Value, ImportError> {
         let unknown = || ImportError::program(name, "read before it is defined");
         let slot = self.slots.get_mut(name).ok_or_else(unknown)?;
@@ -328,7 +328,7 @@ impl<'a> Frame<'a> {
         self.slots.get(name).map(|slot| slot.value.clone()).ok_or_else(|| ImportError::program(name, "no value"))
     }
 
-    /// Makes a view again after a write to its base.
+    /// Recomputes a view after a write to its base.
     fn refresh(&mut self, name: &str, version: u64) -> Result<(), ImportError> {
         let Some((node, output, is_ambiguous)) = self.slots.get(name).and_then(|slot| {
             let view = slot.view.as_ref()?;
@@ -343,7 +343,7 @@ impl<'a> Frame<'a> {
         }
         let target = Target::of(&node.target);
         let value = if target.is_in_place {
-            // Another name of its first argument.
+            // The name is an alias of the node's first argument.
             let base = self.slots.get(name).and_then(|slot| slot.view.as_ref()).map(|view| view.base.clone());
             self.read(&base.unwrap_or_default())?
         } else {
@@ -360,7 +360,7 @@ impl<'a> Frame<'a> {
         Ok(())
     }
 
-    /// Writes the result of an operator to its first argument, in place; the result is then another name of it.
+    /// Writes the result of an in-place operator to its first argument. The result then becomes an alias of that argument.
     fn write_in_place(&mut self, node: &Node, result: Option<&str>) -> Result<(), ImportError> {
         let Some(Argument::AsTensor(first)) = node.inputs.first().map(|argument| &argument.arg) else {
             return Ok(());
@@ -376,7 +376,7 @@ impl<'a> Frame<'a> {
         if let Some(reason) = written.err().and_then(Fault::reason) {
             self.unsupported.add(&node.target, &reason, module(node));
         }
-        // Later reads of the result see later writes.
+        // Later reads of the result must see later writes.
         let place = self.graph.nodes.iter().position(|other| std::ptr::eq(other, node)).unwrap_or(0);
         let (seen, depth) = self.slots.get(&first.name).map_or((0, 0), |slot| (slot.version, slot.depth()));
         if let Some(slot) = self.slots.get_mut(result) {
@@ -427,7 +427,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Control flow: both branches are computed, and their results chosen by the predicate.
+    /// Lowers control flow: computes both branches, and selects results by the predicate.
     fn higher_order(&mut self, node: &Node) -> Result<Lowered<Vec<Value>>, ImportError> {
         let graphs = node.inputs.iter().filter_map(|argument| match &argument.arg {
             Argument::AsGraph(inner) => Some(&inner.graph),
@@ -474,7 +474,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The results of a graph within this one.
+    /// Lowers a nested graph, and returns its results.
     fn inner(&mut self, graph: &Graph, operands: &[Value]) -> Result<Vec<Value>, ImportError> {
         let names = result_names(&graph.inputs);
         let named = names.iter().zip(operands).filter_map(|(name, value)| Some(((*name)?.to_owned(), value.clone())));
@@ -485,7 +485,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Values, with lists replaced by their entries.
+/// Flattens lists of values.
 fn flattened(values: Vec<Value>) -> Vec<Value> {
     let mut flat = vec![];
     for value in values {

@@ -1,4 +1,4 @@
-//! The inputs of a program: parameters, buffers, constants and tensors of a run.
+//! The inputs of a program: parameters, buffers, constants and tensors that are bound for each run.
 
 use super::archive::{Archive, StoredTensor, element_type};
 use super::expr::parse;
@@ -13,7 +13,7 @@ use crate::{ImportError, ScalarType, TensorSpec};
 use rewire_graph::{Dim, HostTensor};
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-/// Elements of a constant that becomes part of the graph.
+/// Maximum number of elements of a constant that becomes part of the graph.
 const SMALL: usize = 64;
 
 /// The inputs of a program.
@@ -21,11 +21,11 @@ pub(super) struct Inputs {
     pub slots: HashMap<String, Slot>,
     pub specs: Vec<TensorSpec>,
     pub states: HashMap<String, HostTensor>,
-    /// By name in the graph, the names of buffers that are states.
+    /// Buffers that are states: name in the graph to name of the buffer.
     pub state_names: BTreeMap<String, String>,
 }
 
-/// The sizes of a tensor, or the reason why they are unknown.
+/// The sizes of a tensor, or why they are unknown.
 pub(super) fn shape_of(cx: &Context, meta: &TensorMeta) -> Result<Vec<Size>, String> {
     let mut sizes = cx.sizes.borrow_mut();
     let size = |size: &SymInt| match size {
@@ -92,7 +92,7 @@ impl Inputs {
         self.slots.insert(name.to_owned(), slot);
     }
 
-    /// Tensors of a run. Sizes that are whole extents define symbols before those that are sums.
+    /// Binds the inputs of a run. Extents that are a single symbol define symbols before extents that are sums.
     fn bind_users(&mut self, cx: &Context, graph: &Graph, users: &[&Argument]) -> Result<(), ImportError> {
         let mut tensors = vec![];
         for argument in users {
@@ -153,7 +153,7 @@ impl Stored {
     }
 }
 
-/// Names that are offsets of jagged operators.
+/// Names of inputs that are offsets of jagged operators.
 fn offset_inputs(graph: &Graph) -> HashSet<String> {
     let jagged = graph.nodes.iter().filter(|node| node.target.starts_with("torch.ops.fbgemm."));
     let arguments = jagged.flat_map(|node| &node.inputs).filter(|argument| argument.name.ends_with("offsets"));
@@ -165,7 +165,7 @@ fn offset_inputs(graph: &Graph) -> HashSet<String> {
     names.collect()
 }
 
-/// Buffers that the program changes: by its signature, or in place through views.
+/// Buffers that the program changes, as stated in its signature or in place through views.
 fn changed_buffers(graph: &Graph, outputs: &[OutputSpec], inputs: &[InputSpec]) -> HashSet<String> {
     let buffers: HashMap<&str, &str> = inputs
         .iter()
@@ -182,7 +182,7 @@ fn changed_buffers(graph: &Graph, outputs: &[OutputSpec], inputs: &[InputSpec]) 
             changed.insert((*name).to_owned());
         }
     }
-    // Any chain of first arguments from a buffer may be a view of it.
+    // Following first arguments from any node leads to the buffer that it may be a view of.
     let mut roots: HashMap<&str, &str> = buffers.values().map(|&name| (name, name)).collect();
     for node in &graph.nodes {
         let Some(Argument::AsTensor(first)) = node.inputs.first().map(|argument| &argument.arg) else { continue };

@@ -1,4 +1,4 @@
-//! Archives of `torch.export.save`.
+//! Imports archives of `torch.export.save`.
 
 mod alias;
 mod archive;
@@ -17,19 +17,19 @@ use frame::Frame;
 use inputs::Inputs;
 use std::path::Path;
 
-/// The operators that have a lowering, with the overload if the lowering supports only that one.
+/// The operators with a lowering. Names include the overload if the lowering only supports that one.
 pub fn operators() -> impl Iterator<Item = &'static str> {
     crate::aten::operators().map(|(name, _)| name)
 }
 
-/// The operator that a node names: its name among [`operators`], or without an overload.
+/// The operator of a node's target: its name in [`operators`], otherwise the name without overload.
 pub fn operator_of(target: &str) -> String {
     let target = target::Target::of(target);
     let full = format!("{}.{}", target.base, target.overload);
     if operators().any(|known| known == full) { full } else { target.base }
 }
 
-/// Reads the program of an archive.
+/// Reads the program in an archive.
 ///
 /// ```
 /// use rewire_import::pt2;
@@ -46,7 +46,7 @@ pub fn read(path: &Path) -> Result<ImportedModel, ImportError> {
     parse(&std::fs::read(path).map_err(failed)?)
 }
 
-/// As [`read`], of the bytes of an archive.
+/// Like [`read`], for the bytes of an archive.
 ///
 /// # Errors
 /// As [`read`].

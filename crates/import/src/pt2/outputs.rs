@@ -1,4 +1,4 @@
-//! The results of a program.
+//! Collects the results of a program.
 
 use super::frame::Frame;
 use super::inputs::Inputs;
@@ -10,16 +10,16 @@ use crate::{ImportError, OutputKind, ScalarType, TensorSpec, Unsupported};
 use rewire_graph::Tensor;
 use std::collections::BTreeMap;
 
-/// Results and changed buffers.
+/// Results and mutated buffers.
 #[derive(Default)]
 pub(super) struct Results {
-    /// Outputs of the graph.
+    /// Outputs of the graph by name.
     pub tensors: Vec<(String, Tensor)>,
     pub outputs: Vec<Output>,
     pub mutations: Vec<Output>,
 }
 
-/// The results of a program, whose nodes have run. States are set.
+/// Collects the results after all nodes have been lowered, and sets the states.
 pub(super) fn collect(frame: &mut Frame<'_>, signature: &Signature, inputs: &Inputs) -> Result<Results, ImportError> {
     if frame.graph.outputs.len() != signature.output_specs.len() {
         return Err(ImportError::program("outputs", "their number differs from the signature"));
@@ -70,7 +70,7 @@ pub(super) fn collect(frame: &mut Frame<'_>, signature: &Signature, inputs: &Inp
 }
 
 impl Results {
-    /// The last value of an input that the program changes, unless it is among the results.
+    /// Adds the final value of an input that the program mutates, unless it is already a result.
     fn mutation(&mut self, frame: &mut Frame<'_>, value: &str, input: &str) -> Result<(), ImportError> {
         let is_known = self.mutations.iter().any(|known| known.name == input);
         if let (false, Value::Tensor(array)) = (is_known, frame.read(value)?) {

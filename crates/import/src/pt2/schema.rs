@@ -1,10 +1,10 @@
-//! The JSON of an exported program, schema 8 of torch.export. Unknown fields are ignored.
+//! The JSON schema of exported programs, version 8 of torch.export. Unknown fields are ignored.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error, IgnoredAny};
 use std::collections::BTreeMap;
 
-/// Major version of the schema.
+/// The supported major version.
 pub(crate) const SCHEMA_MAJOR: u64 = 8;
 
 #[derive(Deserialize)]

@@ -1,20 +1,20 @@
-//! The operators that nodes name.
+//! Parses the operator names of nodes.
 
 use super::schema::{Argument, Graph, Node, SymInt};
 use crate::Unsupported;
 use crate::aten::{self, Lowering};
 
-/// Control flow, which the frame runs itself.
+/// Control flow operators, which the frame lowers itself.
 const HIGHER_ORDER: [&str; 3] =
     ["higher_order.cond", "higher_order.wrap_with_set_grad_enabled", "higher_order.wrap_with_autocast"];
 
-/// An operator: namespace and name, and the overload.
+/// An operator: namespace and name, and overload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// The name without the suffix of in-place operators.
     pub base: String,
     pub overload: String,
-    /// True if the first argument is changed.
+    /// True if the operator changes its first argument.
     pub is_in_place: bool,
 }
 
@@ -33,9 +33,9 @@ impl Target {
         HIGHER_ORDER.contains(&self.base.as_str())
     }
 
-    /// The lowering, if there is one.
+    /// The lowering of the operator; `None` if there is none.
     pub fn lowering(&self) -> Option<Lowering> {
-        // Results in given tensors, and axes by names.
+        // Overloads that write to given tensors, or that name axes, are not supported.
         let is_named = ["imname", "names"].iter().any(|part| self.overload.contains(part));
         if is_named || self.overload.split('_').any(|part| part == "out") {
             return None;
@@ -45,13 +45,13 @@ impl Target {
     }
 }
 
-/// The module that a node stands in.
+/// The module that a node belongs to.
 pub(crate) fn module(node: &Node) -> &str {
     let stack = node.metadata.get("nn_module_stack").map_or("", String::as_str);
     stack.rsplit(';').next().and_then(|entry| entry.split(',').nth(1)).unwrap_or_default()
 }
 
-/// Notes all operators of a graph that have no lowering.
+/// Collects all operators of a graph that have no lowering.
 pub(super) fn check(graph: &Graph, unsupported: &mut Unsupported) {
     for node in &graph.nodes {
         let target = Target::of(&node.target);
@@ -69,7 +69,7 @@ pub(super) fn check(graph: &Graph, unsupported: &mut Unsupported) {
     }
 }
 
-/// True if the elements of the first operand lie in row-major order from the start of its storage.
+/// True if the first operand is contiguous and starts at the beginning of its storage.
 fn reads_in_order(graph: &Graph, node: &Node) -> bool {
     let Some(Argument::AsTensor(operand)) = node.inputs.first().map(|argument| &argument.arg) else { return false };
     let Some(meta) = graph.tensor_values.get(&operand.name) else { return false };

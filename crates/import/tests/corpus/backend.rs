@@ -1,4 +1,4 @@
-//! Where a model runs.
+//! Backends that models run on.
 
 use rewire_graph::{HostTensor, interpret};
 use rewire_graph_rewrite::{lower, optimize};
@@ -13,7 +13,7 @@ pub enum Backend {
     Gpu,
 }
 
-/// A model that is ready to run.
+/// A model that is loaded on a backend.
 pub enum Ready<'a> {
     Interpreted(&'a ImportedModel),
     Loaded(Box<Model>),
@@ -32,7 +32,7 @@ impl<'a> Ready<'a> {
         Ok(Self::Loaded(Box::new(model)))
     }
 
-    /// The outputs for inputs and states.
+    /// Runs the model with inputs and states, and returns its outputs.
     pub fn run(
         &self,
         inputs: &HashMap<String, HostTensor>,

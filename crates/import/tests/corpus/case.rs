@@ -1,4 +1,4 @@
-//! A model of a folder with inputs and results.
+//! A model in a folder, with inputs and expected results.
 
 use crate::backend::{Backend, Ready};
 use rewire_graph::HostTensor;
@@ -22,7 +22,7 @@ fn load(path: &Path) -> BTreeMap<String, TypedTensor> {
     tensors::deserialize(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// The largest error as a part of the tolerance, or why the result is wrong.
+/// The largest error relative to the tolerance, or why the result is wrong.
 fn compare(expected: &TypedTensor, got: &HostTensor, ty: ScalarType, [rtol, atol]: [f64; 2]) -> Result<f64, String> {
     if ty != expected.ty {
         return Err(format!("type {ty}, expected {}", expected.ty));

@@ -1,8 +1,8 @@
-//! Exported programs with their results: <https://pytorch.org/docs/stable/export.html>.
+//! Exported programs with expected results: <https://pytorch.org/docs/stable/export.html>.
 //!
-//! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays other folders of the same layout,
-//! with `REWIRE_KERNEL=cpu` on the CPU, with `--features rewire-runtime/gpu,rewire-runtime/emit` and `REWIRE_KERNEL=wgpu` on a GPU,
-//! and with `REWIRE_CASE=NAME` the models whose names hold `NAME`.
+//! `REWIRE_PT2=DIR cargo test -p rewire-import --test corpus -- --ignored --nocapture` replays another folder of the same layout.
+//! `REWIRE_KERNEL=cpu` runs it on the CPU; `REWIRE_KERNEL=wgpu` with `--features rewire-runtime/gpu,rewire-runtime/emit` runs it on a GPU.
+//! `REWIRE_CASE=NAME` selects the models whose names contain `NAME`.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod backend;
@@ -12,7 +12,7 @@ use backend::Backend;
 use case::{Case, Outcome};
 use std::path::Path;
 
-/// Replays all models of a folder, and returns those that are wrong.
+/// Replays all models of a folder, and returns the failed ones.
 fn replay(folder: &Path, backend: Backend) -> Vec<String> {
     let mut names: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.sort();
@@ -41,7 +41,7 @@ fn replay(folder: &Path, backend: Backend) -> Vec<String> {
     failures
 }
 
-/// Models of the repository, without the stack traces of their nodes.
+/// The models in the repository. Stack traces of their nodes have been removed.
 const MODELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/pt2");
 
 #[test]

@@ -46,7 +46,7 @@ pub(super) const ONE: One = &[
     ("Hardmax", hardmax),
 ];
 
-/// An operator of ATen with further arguments.
+/// An ATen operator on the first input, with additional arguments.
 fn named(n: &Node<'_>, base: &str, others: Vec<(&str, Value)>) -> Lowered<Array> {
     let x = n.x()?;
     let ty = x.ty;
@@ -54,7 +54,7 @@ fn named(n: &Node<'_>, base: &str, others: Vec<(&str, Value)>) -> Lowered<Array>
     n.aten(base, arguments, ty, &[])
 }
 
-/// A function of floats.
+/// Applies a float function to the first input.
 fn pointwise(n: &Node<'_>, f: fn(&Node<'_>, &Tensor) -> Tensor) -> Lowered<Array> {
     let x = n.x()?;
     if !x.ty.is_float() {
@@ -79,7 +79,7 @@ fn shrink(n: &Node<'_>) -> Lowered<Array> {
     Ok(n.cast(&y, x.ty))
 }
 
-/// Before operator set 13 all axes from the given one on are one.
+/// Before operator set 13, softmax is computed over all axes from `axis` on.
 fn softmax(n: &Node<'_>, base: &str, default: i64) -> Lowered<Array> {
     let x = n.x()?;
     let default = if n.version < 13 { 1 } else { default };
@@ -92,7 +92,7 @@ fn softmax(n: &Node<'_>, base: &str, default: i64) -> Lowered<Array> {
     Ok(Array { tensor: n.cx.reshape(&y.tensor, &shape)?, ty })
 }
 
-/// Two axes: those before one, and the others.
+/// Flattens a tensor to two axes: the axes before `axis`, and the others.
 fn flat(n: &Node<'_>, x: &Array, axis: usize) -> Lowered<Array> {
     let shape = n.shape(x);
     let matrix = [Size::product(&shape[..axis]), Size::product(&shape[axis..])];

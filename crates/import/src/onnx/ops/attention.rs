@@ -20,7 +20,7 @@ pub(super) const MANY: Many = &[
     ("LinearAttention", linear),
 ];
 
-/// Heads in an axis of their own: `[batch, heads, sequence, width]`.
+/// Splits heads into a separate axis: `[batch, heads, sequence, width]`.
 pub(super) fn heads(n: &Node<'_>, x: &Tensor, count: i64) -> Lowered<Tensor> {
     let shape = n.cx.shape(x);
     if shape.len() == 4 {
@@ -41,12 +41,12 @@ pub(super) fn merged(n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
     n.cx.reshape(&x.transpose(1, 2), &[batch.clone(), sequence.clone(), heads.times(width)])
 }
 
-/// Fails unless a tensor has four axes.
+/// Checks that a tensor has four axes.
 pub(super) fn four(x: &Array) -> Lowered<()> {
     if x.rank() == 4 { Ok(()) } else { Fault::program("attention of other axes") }
 }
 
-/// Repeated heads, each several times in a row.
+/// Repeats each head until there are `to` heads; copies of a head are adjacent.
 pub(super) fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
     let mut shape = n.cx.shape(x);
     if shape.len() != 4 {
@@ -61,7 +61,7 @@ pub(super) fn repeated(n: &Node<'_>, x: &Tensor, to: &Size) -> Lowered<Tensor> {
     n.cx.remap(x, &shape, index, None, &[])
 }
 
-/// The bias added to scores, and the mask that keeps them.
+/// A bias added to attention scores, and a mask of the scores to keep.
 #[derive(Default)]
 pub(super) struct Mask {
     bias: Option<Tensor>,
@@ -69,7 +69,7 @@ pub(super) struct Mask {
 }
 
 impl Mask {
-    /// A mask that keeps all.
+    /// A mask that keeps all scores.
     pub fn of(bias: Option<Tensor>) -> Self {
         Self { bias, keeps: None }
     }
@@ -129,7 +129,7 @@ fn attention(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, ty)?.into(), key.into(), value.into(), n.stored(&matrix, ty)?.into()])
 }
 
-/// The mask of a node `Attention`: the given mask, the causal one, and that of keys beyond the length of a sample.
+/// The mask of an `Attention` node: combines its mask input, the causal mask, and the lengths of samples.
 fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<Mask> {
     let mut mask = Mask::default();
     if let Some(given) = n.optional(3)? {
@@ -160,24 +160,24 @@ fn mask_of(n: &Node<'_>, shape: &[Size], total: &Size, past: &Size) -> Lowered<M
     Ok(mask)
 }
 
-/// How heads are turned.
+/// Options of rotary embedding.
 pub(super) struct Rotation {
-    /// Heads of tensors with three axes; 0 if the caches determine them.
+    /// Number of heads of tensors with three axes; 0 to derive it from the caches.
     pub heads: i64,
-    /// Elements of a head that are turned; 0 for all.
+    /// Number of rotated elements per head; 0 for all.
     pub width: i64,
     pub is_interleaved: bool,
 }
 
 impl Rotation {
-    /// By the attributes of a node `RotaryEmbedding`.
+    /// The attributes of a `RotaryEmbedding` node.
     pub fn of(n: &Node<'_>) -> Self {
         let (heads, width) = (n.int("num_heads", 0), n.int("rotary_embedding_dim", 0));
         Self { heads, width, is_interleaved: n.is("interleaved") }
     }
 }
 
-/// Pairs of a head's elements turned by the angles of positions.
+/// Rotary embedding: rotates pairs of a head's elements by the angles of their positions.
 pub(super) fn rotated(
     n: &Node<'_>,
     x: &Array,
@@ -248,10 +248,10 @@ pub(super) fn rotated(
     n.stored(&if is_flat { merged(n, &y)? } else { y }, x.ty)
 }
 
-/// Steps that are unrolled.
+/// Maximum number of unrolled steps.
 const MAX_STEPS: usize = 1 << 10;
 
-/// Attention by a state of keys and values that is updated step by step.
+/// Linear attention: a state of keys and values is updated step by step.
 fn linear(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let [q, k, v] = [n.array(0)?, n.array(1)?, n.array(2)?];
     let (own, others) = (n.int("q_num_heads", 0), n.int("kv_num_heads", 0));
@@ -270,7 +270,7 @@ fn linear(n: &Node<'_>) -> Lowered<Vec<Item>> {
         Some(past) => n.f32(&past),
         None => n.cx.expand(&n.cx.f(0.0), &[shape[0].clone(), others.into(), shape[3].clone(), width])?,
     };
-    // By head: one number, or one per element of a key.
+    // By head; the last axis has one element, or one per element of a key.
     let per_head = |place: usize| -> Lowered<Tensor> {
         let x = n.array(place)?;
         let last = n.shape(&x).last().cloned().unwrap_or_default();

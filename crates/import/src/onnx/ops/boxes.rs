@@ -1,4 +1,4 @@
-//! Boxes that overlap less than a limit. Their number depends on the data: the operands must be known.
+//! Non-maximum suppression. The number of selected boxes depends on the data, so the operands must be known.
 
 use super::Many;
 use crate::onnx::item::Item;
@@ -7,7 +7,7 @@ use crate::value::{Fault, Lowered};
 
 pub(super) const MANY: Many = &[("NonMaxSuppression", non_max_suppression)];
 
-/// A box by its lower and upper corner.
+/// A box with its lower and upper corner.
 #[derive(Clone, Copy)]
 struct Rectangle {
     low: [f32; 2],
@@ -21,7 +21,7 @@ impl Rectangle {
             let half = [c / 2.0, d / 2.0];
             return Some(Self { low: [a - half[0], b - half[1]], high: [a + half[0], b + half[1]] });
         }
-        // Corners of either diagonal.
+        // The corners may be on either diagonal.
         Some(Self { low: [a.min(c), b.min(d)], high: [a.max(c), b.max(d)] })
     }
 
@@ -29,7 +29,7 @@ impl Rectangle {
         (self.high[0] - self.low[0]) * (self.high[1] - self.low[1])
     }
 
-    /// The part of both boxes' area that they share.
+    /// Intersection over union of two boxes.
     fn overlap(&self, other: &Self) -> f32 {
         let side = |axis: usize| self.high[axis].min(other.high[axis]) - self.low[axis].max(other.low[axis]);
         let (width, height) = (side(0), side(1));
@@ -41,7 +41,7 @@ impl Rectangle {
     }
 }
 
-/// For each class of each image the boxes by falling scores, without those that overlap one before.
+/// For each class of each image, boxes by descending score, without boxes that overlap a selected one.
 fn non_max_suppression(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (boxes, scores) = (n.constant(0)?, n.constant(1)?);
     let (&[images, count, 4], &[_, classes, _]) = (boxes.data.tensor.shape(), scores.data.tensor.shape()) else {

@@ -1,4 +1,4 @@
-//! Products of bytes with a matrix of the file, computed in integers.
+//! Integer products of bytes with a constant matrix.
 
 use super::conv::Spatial;
 use crate::ScalarType;
@@ -14,30 +14,30 @@ use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, HostTensor, Tensor};
 use std::rc::Rc;
 
-/// Products whose sums an `I32` holds.
+/// Maximum number of products of bytes whose sum fits an `I32`.
 const MOST: usize = 1 << 15;
 
-/// The offset of unsigned bytes that are stored as signed ones.
+/// Offset by which unsigned bytes are converted to signed ones.
 const HALF: i64 = 128;
 
-/// A matrix of the file, by its columns.
+/// A constant right operand, packed by columns.
 struct Right {
     words: Tensor,
     depth: usize,
     columns: usize,
-    /// The factors by which zero points of the left operand are multiplied: sums of the bytes minus the zero points.
+    /// For each column the sum of its elements minus their zero points, which is multiplied by the left operand's zero point.
     sums: Tensor,
-    /// Zero points of the signed bytes, if not all are 0.
+    /// Zero points of the signed bytes; `None` if all are 0.
     zeros: Option<Tensor>,
 }
 
-/// The left factor: signed bytes, and the zero point that they have.
+/// The left operand: signed bytes and their zero point.
 struct Left {
     bytes: Tensor,
     zero: Option<Tensor>,
 }
 
-/// The offset subtracted from elements of a type to make them signed bytes.
+/// The offset that converts elements of a type to signed bytes; `None` for other types.
 fn half(ty: ScalarType) -> Option<i64> {
     match ty {
         ScalarType::U8 => Some(HALF),
@@ -52,7 +52,7 @@ fn vector(n: &Node<'_>, shape: Vec<usize>, values: &[f64], name: Option<String>)
     Ok(n.store.array(n.cx, &Item::Constant(Rc::new(Constant { name, data })))?.tensor)
 }
 
-/// A matrix whose columns are rows of the file, or not. None of other types, sizes, or zero points that are computed.
+/// Packs a constant matrix. `None` if types or sizes are not supported, or zero points are not known.
 fn right(n: &Node<'_>, [item, zero]: [&Item; 2], is_by_column: bool) -> Lowered<Option<Right>> {
     let Item::Constant(constant) = item else { return Ok(None) };
     let (tensor, Some(half)) = (&constant.data.tensor, half(constant.data.ty)) else { return Ok(None) };
@@ -92,7 +92,7 @@ fn right(n: &Node<'_>, [item, zero]: [&Item; 2], is_by_column: bool) -> Lowered<
     Ok(Some(Right { words, depth, columns, sums, zeros }))
 }
 
-/// Bytes that a run computes. None of other types.
+/// Converts the left operand, computed at run time. `None` if its type is not supported.
 fn left(n: &Node<'_>, x: &Array, zero: Option<&Array>) -> Lowered<Option<Left>> {
     let Some(half) = half(x.ty) else { return Ok(None) };
     let zero = match zero {
@@ -113,7 +113,7 @@ fn left(n: &Node<'_>, x: &Array, zero: Option<&Array>) -> Lowered<Option<Left>> 
     Ok(Some(Left { bytes: if half == 0 { own } else { own - half }, zero }))
 }
 
-/// The product of a tensor over its last axis, given the product of a matrix.
+/// Applies the product of matrices over the last axis of a tensor.
 fn over_last(n: &Node<'_>, x: &Tensor, right: &Right, product: impl FnOnce(&Tensor) -> Tensor) -> Lowered<Tensor> {
     let mut shape = n.cx.shape(x);
     shape.pop();
@@ -131,19 +131,19 @@ fn multiplied(n: &Node<'_>, left: &Left, right: &Right) -> Lowered<Tensor> {
         y = y - zero * &right.sums;
     }
     if let Some(zeros) = &right.zeros {
-        // A float holds sums of so few bytes exactly.
+        // For so few bytes, float sums are exact.
         let sums = left.bytes.cast(DType::F32).sum(axis).cast(DType::I32);
         y = y - sums * zeros;
     }
     Ok(y)
 }
 
-/// The product of bytes with a constant matrix and its zero points, as `I32`; `None` for other operands.
+/// The product of bytes with a constant matrix, including zero points, as `I32`; `None` for unsupported operands.
 pub(super) fn product(n: &Node<'_>, x: &Array, zero: Option<&Array>, factor: [&Item; 2]) -> Lowered<Option<Tensor>> {
     by_matrix(n, x, zero, right(n, factor, false)?)
 }
 
-/// As [`product`], by the matrix transposed.
+/// Like [`product`], with the transposed matrix.
 pub(super) fn product_transposed(
     n: &Node<'_>,
     x: &Array,
@@ -171,7 +171,7 @@ fn by_matrix(n: &Node<'_>, x: &Array, zero: Option<&Array>, right: Option<Right>
     multiplied(n, &left, &right).map(Some)
 }
 
-/// A convolution of bytes with a constant kernel and its zero points, as `I32`; `None` for other operands.
+/// A convolution of bytes with a constant kernel, including zero points, as `I32`; `None` for unsupported operands.
 pub(super) fn convolution(
     n: &Node<'_>,
     x: &Array,
@@ -186,7 +186,7 @@ pub(super) fn convolution(
     }
     let (Some(right), Some(left)) = (right(n, factor, true)?, left(n, x, zero)?) else { return Ok(None) };
     let spatial = Spatial::of(n, window.to_vec(), &shape[2..])?;
-    // `[batch, positions.., channels, window..]`
+    // Axes: `[batch, positions.., channels, window..]`.
     let rank = window.len();
     let mut patches = vec![shape[0].clone()];
     patches.extend(spatial.places.iter().cloned());
@@ -212,11 +212,11 @@ pub(super) fn convolution(
     Ok(Some(y.permute(&order)))
 }
 
-/// A product, by matrix or convolution.
+/// An integer product: by matrix, transposed matrix or convolution.
 type Product = fn(&Node<'_>, &Array, Option<&Array>, [&Item; 2]) -> Lowered<Option<Tensor>>;
 
-/// The product of the first two inputs where nodes `DequantizeLinear` gave both: of their integers, then by the scales. The scale of the second may
-/// go along `axis`, which is the last but `inner` of the result.
+/// If `DequantizeLinear` nodes computed the first two inputs, the product of their integers, multiplied by the scales. The second scale may
+/// be a vector along `axis`, which is followed by `inner` axes in the result.
 pub(super) fn dequantized(n: &Node<'_>, multiply: Product, (axis, inner): (usize, usize)) -> Lowered<Option<Tensor>> {
     let (Some(left), Some(right)) = (n.store.quantized(n.item(0)), n.store.quantized(n.item(1))) else {
         return Ok(None);

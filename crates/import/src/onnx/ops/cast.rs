@@ -26,7 +26,7 @@ pub(super) const ONE: One = &[
         match ScalarType::of_onnx(code) {
             Some(ty) if ty.is_integer() && x.ty.is_integer() && ty.bits() == x.ty.bits() => Ok(n.cx.cast(&x, ty)),
             Some(ty) if ty == x.ty => Ok(x),
-            // A bool is a byte that is 0 or 1.
+            // A bool is stored as a byte that is 0 or 1.
             Some(ty) if ty.is_integer() && x.ty == ScalarType::Bool && ty.bits() == 8 => Ok(n.cx.cast(&x, ty)),
             Some(ty @ (ScalarType::I32 | ScalarType::F32)) if matches!(x.ty, ScalarType::F32 | ScalarType::I32) => {
                 Ok(Array { tensor: crate::aten::bits(n.cx, &x.tensor)?, ty })
@@ -48,7 +48,7 @@ fn convert(n: &Node<'_>, x: &Array, ty: ScalarType) -> Lowered<Array> {
     Ok(Array { tensor: n.cx.narrowed(&x, ty, n.int("saturate", 1) != 0), ty })
 }
 
-/// A power of two near a positive number; by the attribute the one above, below or nearest to it.
+/// Rounds positive numbers to a power of two: up, down or to the nearest, as the attribute requests.
 fn power_of_two(n: &Node<'_>, x: &Tensor) -> Lowered<Tensor> {
     let mode = n.text("round_mode", "up");
     let (mut power, least) = (n.cx.f(2f64.powi(-126)), 2f64.powi(-126));

@@ -1,4 +1,4 @@
-//! Operators whose shapes depend on the data: their operands must be known.
+//! Operators with data-dependent shapes. The operands that determine the shapes must be known.
 
 use super::{Many, One};
 use crate::ScalarType;
@@ -25,7 +25,7 @@ fn non_zero(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![Item::integers(vec![shape.len(), hits.len()], &places)?])
 }
 
-/// Slices of an axis, or elements, where a condition holds.
+/// Selects slices along an axis, or elements, where a condition is true.
 fn compress(n: &Node<'_>) -> Lowered<Array> {
     let x = n.x()?;
     let kept: Vec<i64> =
@@ -42,7 +42,7 @@ fn compress(n: &Node<'_>) -> Lowered<Array> {
     n.aten("aten.index_select", arguments, ty, &[])
 }
 
-/// The distinct slices of an axis, or elements, with their first positions, the inverse indices and their counts.
+/// The distinct slices along an axis, or elements, with their first positions, inverse indices and counts.
 fn unique(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let constant = n.constant(0)?;
     let (tensor, ty) = (&constant.data.tensor, constant.data.ty);

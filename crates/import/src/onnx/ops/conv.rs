@@ -33,22 +33,22 @@ pub(super) const ONE: One = &[
 
 pub(super) const MANY: Many = &[("CausalConvWithState", causal)];
 
-/// Elements of an axis that a window spans.
+/// Maximum extent of a dilated window along an axis.
 const MOST_SPAN: i64 = 1 << 24;
 
-/// Windows over the spatial axes by the attributes of a node.
+/// A sliding window over the spatial axes, from the attributes of a node.
 pub(super) struct Spatial {
     pub kernel: Vec<i64>,
     pub strides: Vec<i64>,
     pub dilations: Vec<i64>,
-    /// Before and after each axis.
+    /// Padding before and after each axis.
     pub pads: Vec<[i64; 2]>,
-    /// The extents of the result.
+    /// Spatial extents of the result.
     pub places: Vec<Size>,
 }
 
 impl Spatial {
-    /// Of an image whose spatial extents are given.
+    /// The window for an image with these spatial extents.
     pub fn of(n: &Node<'_>, kernel: Vec<i64>, extents: &[Size]) -> Lowered<Self> {
         let rank = kernel.len();
         let list = |name: &str| n.ints(name).filter(|list| list.len() == rank).unwrap_or_else(|| vec![1; rank]);
@@ -85,7 +85,7 @@ impl Spatial {
             let room = if is_ceil { room.plus(&Size::from(strides[axis] - 1)) } else { room };
             let mut count = n.cx.quotient(&room, &stride)?.plus(&1.into());
             if is_ceil {
-                // The last window starts within the image or the padding before it.
+                // The last window must start within the image or the padding before it.
                 let start = count.minus(&1.into()).times(&stride);
                 let end = extents[axis].plus(&pads[axis][0].into());
                 let starts_beyond = n.cx.sizes.borrow_mut().compared(BinaryOp::Ge, &start, &end);
@@ -101,7 +101,7 @@ impl Spatial {
     }
 }
 
-/// The extents of a kernel, which must be known.
+/// The spatial extents of a kernel, which must be constant.
 fn kernel_of(n: &Node<'_>, weight: &Array) -> Lowered<Vec<i64>> {
     let kernel = n.shape(weight).iter().skip(2).map(Size::as_const).collect::<Option<Vec<i64>>>();
     kernel.ok_or_else(|| Fault::Unsupported("a kernel of symbolic size".to_owned()))
@@ -191,7 +191,7 @@ fn transposed(n: &Node<'_>) -> Lowered<Array> {
     n.aten("aten.convolution", arguments, ty, &result)
 }
 
-/// The sum of overlapping patches: for each position, the elements of all windows that contain it, by kernel element.
+/// The sum of overlapping patches. For each position, adds up the elements of all windows that contain it, by kernel element.
 fn col2im(n: &Node<'_>) -> Lowered<Array> {
     let x = n.x()?;
     let (image, block) = (n.known_ints(1)?, n.known_ints(2)?);
@@ -221,7 +221,7 @@ fn col2im(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&n.cx.reshape(&sum, &result)?, x.ty)
 }
 
-/// A convolution over time of each channel, with the preceding elements.
+/// A causal depthwise convolution over time, which continues from the previous elements.
 fn causal(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (x, weight) = (n.x()?, n.array(1)?);
     let (shape, ty) = (n.shape(&x), x.ty);
@@ -256,7 +256,7 @@ fn causal(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, ty)?.into(), n.stored(&state, ty)?.into()])
 }
 
-/// A convolution at positions with computed offsets, with linear interpolation between elements.
+/// A deformable convolution: elements are linearly interpolated at positions with computed offsets.
 fn deformed(n: &Node<'_>) -> Lowered<Array> {
     let [x, weight, offset] = [n.array(0)?, n.array(1)?, n.array(2)?];
     let (bias, mask) = (n.optional(3)?, n.optional(4)?);
@@ -270,7 +270,7 @@ fn deformed(n: &Node<'_>) -> Lowered<Array> {
     let window = Spatial::of(n, kernel, &spatial)?;
     let (taps, places) = (window.kernel[0] * window.kernel[1], &window.places);
     let [batch, channels] = [0, 1].map(|axis| Size::from(shape[axis]));
-    // By sample, group of offsets, tap, axis and position.
+    // Axes: sample, offset group, tap, spatial axis, position.
     let split = [batch.clone(), offsets.into(), taps.into(), 2.into(), places[0].clone(), places[1].clone()];
     let offset = n.cx.reshape(&n.f32(&offset), &split)?;
     let grid = [batch.clone(), offsets.into(), taps.into(), places[0].clone(), places[1].clone()];

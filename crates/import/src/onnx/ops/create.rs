@@ -72,7 +72,7 @@ fn shape_of(n: &Node<'_>) -> Lowered<Vec<Size>> {
     })
 }
 
-/// Numbers among the attributes; tensors are read by the frame.
+/// Constants that are numeric attributes. The frame reads tensors.
 fn constant(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let failed = |error: rewire_graph::TensorSizeError| Fault::Program(error.to_string());
     let item = if let Some(value) = n.attribute("value_float").and_then(|attribute| attribute.f) {

@@ -1,4 +1,4 @@
-//! Functions of elements.
+//! Elementwise functions.
 
 use super::One;
 use super::norm::per_channel;
@@ -79,7 +79,7 @@ pub(super) const ONE: One = &[
     ("Clip", clip),
     ("PRelu", |n| {
         let mut inputs = vec![n.array(0)?, n.array(1)?];
-        // In operator set 6 a vector has a slope for each channel.
+        // In operator set 6, a vector has one slope per channel.
         if n.version < 7 && inputs[0].rank() > 1 && inputs[1].rank() == 1 {
             inputs[1].tensor = per_channel(n, &inputs[1], inputs[0].rank())?;
         }
@@ -90,7 +90,7 @@ pub(super) const ONE: One = &[
     }),
 ];
 
-/// A function that ATen has under a similar name.
+/// A function that has a similar name in ATen.
 fn unary(n: &Node<'_>) -> Lowered<Array> {
     let base = match n.op {
         "BitwiseNot" => "aten.bitwise_not".to_owned(),
@@ -107,7 +107,7 @@ fn binary(n: &Node<'_>, base: &str) -> Lowered<Array> {
     n.aten(base, vec![("self", a.into()), ("other", b.into())], ty, &[])
 }
 
-/// Unsigned integers of 64 bits, in the order of signed ones.
+/// Maps unsigned 64-bit integers to signed ones in the same order.
 fn ordered(x: &Array) -> Tensor {
     if x.ty == ScalarType::U64 { &x.tensor + i64::MIN } else { x.tensor.clone() }
 }
@@ -131,10 +131,10 @@ fn is_infinite(n: &Node<'_>) -> Lowered<Array> {
     Ok(Array { tensor, ty: ScalarType::Bool })
 }
 
-/// The quotient and the remainder of unsigned integers of 64 bits.
+/// Quotient and remainder of unsigned 64-bit integers.
 fn unsigned_division(n: &Node<'_>, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
     let [one, zero] = [1i64, 0].map(|value| n.cx.scope.scalar(DType::I64, value));
-    // By half of the dividend, which is not negative, and a step of correction.
+    // Divides half of the dividend, which is not negative, then corrects by one step.
     let half = (a / 2i64).and(i64::MAX);
     let near = (half / b) * 2i64;
     let rest = a - &near * b;
@@ -167,7 +167,7 @@ fn modulo(n: &Node<'_>) -> Lowered<Array> {
     binary(n, if n.is("fmod") { "aten.fmod" } else { "aten.remainder" })
 }
 
-/// The only element of a known input.
+/// The only element of an input, if it is known.
 fn known(item: &Item) -> Option<f64> {
     match item {
         Item::Constant(constant) if constant.data.tensor.len() == 1 && constant.data.tensor.shape().is_empty() => {
@@ -209,7 +209,7 @@ fn shift(n: &Node<'_>) -> Lowered<Array> {
         n.aten(base, vec![("self", a), ("other", b)], ty, &[])
     };
     if ty == ScalarType::U64 && !is_left {
-        // One bit without the sign, the others as of a number that is not negative.
+        // Shifts by one bit first, which clears the sign, then by the remaining bits.
         let half = (&a.tensor / 2i64).and(i64::MAX);
         let rest = shifted(half, (&b.tensor - 1i64).maximum(0i64))?;
         return Ok(Array { tensor: b.tensor.equal(0i64).select(&a.tensor, &rest.tensor), ty });
@@ -217,7 +217,7 @@ fn shift(n: &Node<'_>) -> Lowered<Array> {
     shifted(a.tensor, b.tensor)
 }
 
-/// A function of two on all inputs.
+/// Folds a binary function over all inputs.
 fn variadic(n: &Node<'_>, f: fn(&Node<'_>, &Array, &Array) -> Lowered<Array>) -> Lowered<Array> {
     let mut arrays = n.aligned(n.arrays()?, 0)?.into_iter();
     let first = arrays.next().ok_or_else(|| Fault::Program(format!("{}: no inputs", n.op)))?;

@@ -1,4 +1,4 @@
-//! Elements by their indices.
+//! Gathers elements by indices.
 
 use super::One;
 use crate::ScalarType;
@@ -29,7 +29,7 @@ fn integers(x: &Array) -> Lowered<Tensor> {
     if x.ty.is_integer() { Ok(x.tensor.clone()) } else { Fault::unsupported(format!("an index of type {}", x.ty)) }
 }
 
-/// Indices of an axis that are not negative.
+/// Converts negative indices, which count from the end of the axis.
 pub(super) fn counted(n: &Node<'_>, index: &Array, extent: &Size) -> Lowered<Array> {
     let index = n.cx.cast(index, ScalarType::I64).tensor;
     let tensor = index.lt(0i64).select(&(&index + n.number(extent)?), &index);
@@ -63,7 +63,7 @@ fn gather_nd(n: &Node<'_>) -> Lowered<Array> {
     Ok(Array { tensor: n.cx.remap(&x.tensor, &shape, places, None, &[&index])?, ty: x.ty })
 }
 
-/// An axis of a node's attribute, of a tensor of some rank.
+/// The `axis` attribute of a node, for a tensor of this rank.
 pub(super) fn along(n: &Node<'_>, rank: usize) -> Lowered<usize> {
     axis(n.int("axis", 0), rank)
 }

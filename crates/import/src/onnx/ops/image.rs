@@ -12,7 +12,7 @@ use rewire_graph::{DType, Tensor};
 
 pub(super) const ONE: One = &[("GridSample", grid_sample), ("AffineGrid", affine_grid), ("RoiAlign", roi_align)];
 
-/// The values beyond the border of an image.
+/// Handling of positions beyond the border of an image.
 #[derive(Clone, Copy, PartialEq)]
 enum Border {
     Zeros,
@@ -20,7 +20,7 @@ enum Border {
     Reflected,
 }
 
-/// Places on an axis of an image.
+/// How positions along an axis are mapped into the image.
 struct Places<'a> {
     node: &'a Node<'a>,
     extent: Tensor,
@@ -28,14 +28,14 @@ struct Places<'a> {
     is_aligned: bool,
 }
 
-/// A neighbour along an axis, per position of the result: its index and its weight.
+/// A neighbour along an axis for each position of the result: its index and its weight.
 struct Tap {
     index: Tensor,
     weight: Tensor,
 }
 
 impl Places<'_> {
-    /// Reflects the position at the ends until it is between them.
+    /// Reflects a position at both ends until it is between them.
     fn reflected(&self, x: &Tensor) -> Tensor {
         let (low, span) = match self.is_aligned {
             true => (0.0, &self.extent - 1.0),
@@ -216,7 +216,7 @@ fn affine_grid(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&n.cx.concat(&parts, rank + 1), theta.ty)
 }
 
-/// Means or largest elements of samples in the cells of regions.
+/// Means or maxima of samples in the cells of regions.
 fn roi_align(n: &Node<'_>) -> Lowered<Array> {
     let (x, regions, batch) = (n.x()?, n.array(1)?, n.array(2)?);
     let (own, count) = (n.shape(&x), n.shape(&regions)[0].clone());
@@ -233,7 +233,7 @@ fn roi_align(n: &Node<'_>) -> Lowered<Array> {
         let edge = edge * scale - offset;
         n.cx.reshape(&edge, &[count.clone(), 1.into(), 1.into(), 1.into(), 1.into()])
     };
-    // By region, row, column, and sample in both directions.
+    // Axes: region, row, column, and samples in both directions.
     let grid = [count.clone(), height.into(), width.into(), ratio.into(), ratio.into()];
     let mut taps = vec![];
     let mut inside: Option<Tensor> = None;

@@ -17,7 +17,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// The loss of log probabilities.
+/// The loss for log probabilities.
 fn loss(n: &Node<'_>, log: Array) -> Lowered<Array> {
     let (target, ty) = (n.array(1)?, log.ty);
     let reduction = match n.text("reduction", "mean").as_str() {

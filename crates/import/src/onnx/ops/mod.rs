@@ -1,4 +1,4 @@
-//! Lowerings of operators, by kind. Where ATen has the operator, its lowering does the work.
+//! Lowerings of ONNX operators, grouped by kind. They use the lowering of the ATen operator if there is one.
 
 mod activation;
 mod attention;
@@ -35,13 +35,13 @@ use std::sync::LazyLock;
 /// A lowering.
 #[derive(Clone, Copy)]
 pub(super) enum Lowering {
-    /// To one tensor.
+    /// Returns one tensor.
     One(fn(&Node<'_>) -> Lowered<Array>),
-    /// To any values.
+    /// Returns any number of values.
     Many(fn(&Node<'_>) -> Lowered<Vec<Item>>),
 }
 
-/// The least ranks of inputs.
+/// Minimum ranks of the inputs of operators.
 const RANKS: &[(&str, &[usize])] = &[
     ("AveragePool", &[3]),
     ("BatchNormalization", &[2, 1, 1, 1, 1]),
@@ -79,7 +79,7 @@ const RANKS: &[(&str, &[usize])] = &[
     ("com.microsoft.SkipSimplifiedLayerNormalization", &[1, 1]),
 ];
 
-/// Inputs that an operator reads along axes have those.
+/// Checks that inputs have at least the rank that the operator requires.
 fn check_ranks(node: &Node<'_>) -> Lowered<()> {
     let Some((_, ranks)) = RANKS.iter().find(|(name, _)| name.rsplit('.').next() == Some(node.op)) else {
         return Ok(());
@@ -103,10 +103,10 @@ impl Lowering {
     }
 }
 
-/// Operators of one kind with one result.
+/// Operators with one result.
 type One = &'static [(&'static str, fn(&Node<'_>) -> Lowered<Array>)];
 
-/// Operators of one kind with several results, or results that are known.
+/// Operators with several results, or with results that are known while the model is read.
 type Many = &'static [(&'static str, fn(&Node<'_>) -> Lowered<Vec<Item>>)];
 
 const ONE: &[One] = &[
@@ -148,14 +148,14 @@ const MANY: &[Many] = &[
 
 static LOWERINGS: LazyLock<HashMap<&'static str, Lowering>> = LazyLock::new(|| operators().collect());
 
-/// All operators with a lowering; operators outside the standard's domain by domain and name.
+/// All operators with a lowering. Operators outside the standard's domain are named `domain.name`.
 pub(super) fn operators() -> impl Iterator<Item = (&'static str, Lowering)> {
     let one = ONE.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::One(lower)));
     let many = MANY.iter().flat_map(|table| table.iter()).map(|&(name, lower)| (name, Lowering::Many(lower)));
     one.chain(many)
 }
 
-/// The lowering of an operator of a domain.
+/// The lowering of an operator in a domain.
 pub(super) fn lowering(domain: &str, op: &str) -> Option<Lowering> {
     let name = if domain.is_empty() { op.to_owned() } else { format!("{domain}.{op}") };
     LOWERINGS.get(name.as_str()).copied()

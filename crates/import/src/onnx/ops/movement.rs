@@ -97,7 +97,7 @@ pub(super) const ONE: One = &[
         };
         let parts = parts.iter().map(one).collect::<Lowered<Vec<Array>>>()?;
         let first = &parts[0];
-        // The graph does not accept empty parts together with others.
+        // The graph does not concatenate empty tensors with others.
         let is_empty = |x: &&Array| n.shape(x)[axis].as_const() == Some(0);
         let tensors: Vec<_> = parts.iter().filter(|x| !is_empty(x)).map(|x| x.tensor.clone()).collect();
         match tensors.as_slice() {
@@ -190,7 +190,7 @@ fn reshape(n: &Node<'_>) -> Lowered<Array> {
     moved(n, &x, &shape)
 }
 
-/// A bound of a slice, clamped to the axis; a negative one counts from the end.
+/// A bound of a slice, clamped to the axis. Negative bounds count from the end.
 fn bound(n: &Node<'_>, value: &Size, extent: &Size) -> Lowered<Size> {
     let (low, high) = n.cx.sizes.borrow().bounds(value);
     let place = match (low >= 0, high < 0) {
@@ -203,7 +203,7 @@ fn bound(n: &Node<'_>, value: &Size, extent: &Size) -> Lowered<Size> {
     Ok(sizes.smaller(&above, extent))
 }
 
-/// Part of an axis.
+/// A slice of an axis.
 fn sliced(n: &Node<'_>, x: &Array, along: usize, [start, end]: [&Size; 2], step: i64) -> Lowered<Array> {
     let extent = n.shape(x)[along].clone();
     let (start, len) = if step > 0 {
@@ -246,7 +246,7 @@ fn slice(n: &Node<'_>) -> Lowered<Array> {
     Ok(x)
 }
 
-/// The sizes of the parts of a split.
+/// The sizes of the results of a split.
 pub(super) fn split_sizes(n: &Node<'_>, x: &Array, given: Option<Vec<Size>>) -> Lowered<Vec<Size>> {
     if let Some(parts) = given {
         return Ok(parts);
@@ -315,7 +315,7 @@ fn pad(n: &Node<'_>) -> Lowered<Array> {
     n.aten("aten.pad", arguments, ty, &[])
 }
 
-/// The extents of an image and the size of a block.
+/// The shape of an image and the size of its blocks.
 fn blocks(n: &Node<'_>, x: &Array) -> Lowered<(Vec<Size>, Size)> {
     let shape = n.shape(x);
     if shape.len() != 4 {

@@ -95,12 +95,12 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// Mean and variance over axes, which stay with extent 1.
+/// Mean and variance over axes, which keep extent 1.
 fn moments(n: &Node<'_>, x: &Tensor, axes: &[usize]) -> Lowered<(Tensor, Tensor)> {
     crate::aten::moments(n.cx, x, axes, 0.0)
 }
 
-/// Divided by the root of the mean square over the axes from one on.
+/// Divides by the root mean square over the axes from `axis` on.
 fn root_mean(n: &Node<'_>, x: &Array, axis: usize, eps: f64) -> Lowered<Tensor> {
     let axes: Vec<usize> = (axis..x.rank()).collect();
     let x = n.f32(x);
@@ -115,7 +115,7 @@ fn simplified(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&(y * &scale.tensor), x.ty)
 }
 
-/// Normalized over the axes from one on.
+/// Layer norm over the axes from `axis` on.
 pub(super) fn layer(
     n: &Node<'_>,
     x: &Array,
@@ -142,7 +142,7 @@ fn group(n: &Node<'_>) -> Lowered<Array> {
     let ty = x.ty;
     let groups = n.int("num_groups", 1);
     let channels = n.shape(&x).get(1).cloned().unwrap_or_default();
-    // Before operator set 21 there is one scale a group.
+    // Before operator set 21 there is one scale per group.
     let each = n.cx.quotient(&channels, &groups.into())?;
     let spread = |x: Array| -> Lowered<Array> {
         if n.version >= 21 {
@@ -162,7 +162,7 @@ fn group(n: &Node<'_>) -> Lowered<Array> {
     n.aten("aten.group_norm", arguments, ty, &[])
 }
 
-/// A vector along the axis of channels.
+/// A vector in a shape that broadcasts along the channel axis.
 pub(super) fn per_channel(n: &Node<'_>, vector: &Array, rank: usize) -> Lowered<Tensor> {
     let mut shape = vec![Size::from(1); rank.saturating_sub(1).max(1)];
     shape[0] = n.shape(vector).first().cloned().unwrap_or_else(|| 1.into());

@@ -66,7 +66,7 @@ impl Pool {
     }
 }
 
-/// Means over the elements of each window that are in the image, or in its padding too.
+/// The mean of the elements of each window that are in the image, optionally including its padding.
 fn average(n: &Node<'_>) -> Lowered<Array> {
     let x = n.x()?;
     let pool = Pool::of(n, &x)?;
@@ -101,7 +101,7 @@ fn global(n: &Node<'_>, f: fn(&Node<'_>, &Tensor, &[usize]) -> Lowered<Tensor>) 
 fn max_pool(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let x = n.x()?;
     let pool = Pool::of(n, &x)?;
-    // Integers of 8 bits are exact floats.
+    // 8-bit integers are exact in f32.
     let own = n.cx.cast(&x, ScalarType::F32);
     let rank = pool.spatial.kernel.len();
     if rank > 3 {
@@ -129,7 +129,7 @@ fn max_pool(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.cx.cast(&y, x.ty).into(), Item::Array(Array { tensor: flat, ty: ScalarType::I64 })])
 }
 
-/// Places within the whole tensor by those within a plane.
+/// Converts flat indices within planes to flat indices within the whole tensor.
 fn flat_places(n: &Node<'_>, x: &Array, pool: &Pool, flat: &Tensor) -> Lowered<Tensor> {
     let own = n.shape(x);
     let plane = Size::product(&own[2..]);
@@ -138,7 +138,7 @@ fn flat_places(n: &Node<'_>, x: &Array, pool: &Pool, flat: &Tensor) -> Lowered<T
     if !n.is("storage_order") {
         return Ok(flat + start);
     }
-    // Column major: the first spatial axis runs fastest.
+    // Column-major order: the first spatial axis varies fastest.
     let mut rest = flat.clone();
     let mut coordinates = vec![];
     for size in own[2..].iter().rev() {
@@ -156,7 +156,7 @@ fn flat_places(n: &Node<'_>, x: &Array, pool: &Pool, flat: &Tensor) -> Lowered<T
     Ok(place.ok_or_else(|| Fault::Program("a window without axes".to_owned()))? + start)
 }
 
-/// Elements at the positions from which a pool took them.
+/// Writes elements to the positions that max pooling returned.
 fn unpool(n: &Node<'_>) -> Lowered<Array> {
     let (x, places) = (n.x()?, n.array(1)?);
     let own = n.extents(&x)?;

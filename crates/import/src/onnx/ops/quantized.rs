@@ -65,13 +65,13 @@ pub(super) const MANY: Many = &[("DynamicQuantizeLinear", |n| {
     Ok(vec![y.into(), n.stored(&scale, x.ty)?.into(), point.into()])
 })];
 
-/// The least and the largest integer of a type.
+/// The smallest and the largest integer of a type.
 fn limits(ty: ScalarType) -> [f64; 2] {
     let span = 2f64.powi(ty.bits() as i32);
     if ty.is_unsigned() { [0.0, span - 1.0] } else { [-span / 2.0, span / 2.0 - 1.0] }
 }
 
-/// Whole floats within the limits of a type.
+/// Clamps integral floats to the limits of a type, and converts them to it.
 fn limited(n: &Node<'_>, x: &Tensor, ty: ScalarType) -> Lowered<Array> {
     if !ty.is_integer() || ty.bits() > 16 {
         return Fault::unsupported(format!("quantization to {ty}"));
@@ -80,7 +80,7 @@ fn limited(n: &Node<'_>, x: &Tensor, ty: ScalarType) -> Lowered<Array> {
     Ok(n.cast(&x.maximum(least).minimum(most), ty))
 }
 
-/// A parameter in a form that broadcasts to `x`: a number, a vector along an axis, or one in blocks.
+/// A quantization parameter in a shape that broadcasts to `x`: a number, a vector along an axis, or one value per block.
 fn beside(n: &Node<'_>, x: &Array, parameter: &Array) -> Lowered<Tensor> {
     let own = n.f32(parameter);
     let (shape, extents) = (n.shape(x), n.shape(parameter));
@@ -121,7 +121,7 @@ fn dequantize(n: &Node<'_>) -> Lowered<Array> {
     let declared = i32::try_from(n.int("output_dtype", 0)).ok().and_then(ScalarType::of_onnx);
     let factor = beside(n, &x, &scale)?;
     let own = match zero {
-        // Differences of 32-bit integers would not be exact floats.
+        // Differences of 32-bit integers are not exact in f32.
         Some(zero) if x.ty.bits() < 32 => n.f32(&x) - beside(n, &x, &zero)?,
         _ => n.f32(&x),
     };
@@ -131,7 +131,7 @@ fn dequantize(n: &Node<'_>) -> Lowered<Array> {
     Ok(y)
 }
 
-/// Integers minus their zero point, as floats. A vector of zero points applies to rows or to columns.
+/// Integers minus their zero points, as floats. A vector of zero points has one entry per row or per column.
 fn centered(n: &Node<'_>, place: usize, zero: usize, by_rows: bool) -> Lowered<Tensor> {
     let x = n.array(place)?;
     let own = n.f32(&x);
@@ -153,7 +153,7 @@ fn lined_up(n: &Node<'_>, vector: &Array, by_rows: bool) -> Lowered<Tensor> {
     }
 }
 
-/// A number, or a vector along the first of some axes, as floats.
+/// A number, or a vector along the first of `rank` axes, as floats.
 fn outermost(n: &Node<'_>, vector: &Array, rank: usize) -> Lowered<Tensor> {
     let count = Size::product(&n.shape(vector));
     if count.as_const() == Some(1) {
@@ -164,15 +164,15 @@ fn outermost(n: &Node<'_>, vector: &Array, rank: usize) -> Lowered<Tensor> {
     n.cx.reshape(&n.f32(vector), &shape)
 }
 
-/// Products of bytes that a sum of floats holds exactly.
+/// Maximum number of products of bytes whose float sum is exact.
 const EXACT: usize = (1 << 24) / (255 * 255);
 
-/// The exact product of matrices of integers of at most 9 bits, as `I64`.
+/// The exact product of matrices of integers with at most 9 bits, as `I64`.
 fn whole_product(n: &Node<'_>, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
     let depth = n.cx.extent(a, a.rank().saturating_sub(1)).as_extent();
     match depth {
         Some(depth) if depth <= EXACT => Ok(a.matmul(b).cast(DType::I64)),
-        // By digits of 4 bits of one of them.
+        // Splits one matrix into digits of 4 bits, whose products have exact sums.
         Some(depth) if depth <= EXACT * 16 => {
             let high = (a * (1.0 / 16.0)).floor();
             let low = a - &high * 16.0;
@@ -182,7 +182,7 @@ fn whole_product(n: &Node<'_>, a: &Tensor, b: &Tensor) -> Lowered<Tensor> {
     }
 }
 
-/// A convolution whose sums are exact floats.
+/// A convolution of integers whose float sums are exact.
 fn exact_convolution(n: &Node<'_>, x: &Array, weight: Array) -> Lowered<Tensor> {
     let depth = Size::product(&n.shape(&weight)[1..]).as_extent();
     if depth.is_none_or(|depth| depth > EXACT) {
@@ -191,14 +191,14 @@ fn exact_convolution(n: &Node<'_>, x: &Array, weight: Array) -> Lowered<Tensor> 
     Ok(super::conv::convolution(n, x, weight, None)?.tensor)
 }
 
-/// Bytes with the scale and the zero point of their data.
+/// Quantizes floats to bytes with a scale and a zero point computed from the data.
 fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<(Array, Rounded)> {
     let flat = n.cx.reshape(&x.tensor, &[Size::product(&n.shape(x))])?;
     let most = n.cx.reshape(&flat.max(0), &[])?.maximum(0.0);
     let least = n.cx.reshape(&flat.min(0), &[])?.minimum(0.0);
     let is_flat = most.equal(&least);
     let span = is_flat.select(&n.cx.f(1.0), &(&most - &least));
-    // The division of GPUs is not exact, which would change ties; the remainder is exact.
+    // GPUs do not divide exactly, which could change the rounding of ties. The remainder is exact and corrects the quotient.
     let rough = &span / 255.0;
     let rest = (&span - &rough * 256.0) + &rough;
     let scale = &rough + rest / 255.0;
@@ -210,7 +210,7 @@ fn dynamic_of(n: &Node<'_>, x: &Array) -> Lowered<(Array, Rounded)> {
     Ok((y, rounded))
 }
 
-/// The exact product of two inputs of integers with their zero points, as integers.
+/// The exact product of two integer inputs with their zero points, as integers.
 pub(super) fn product_of(n: &Node<'_>, [a, b]: [usize; 2], zeros: [usize; 2]) -> Lowered<Tensor> {
     let zero = n.optional(zeros[0])?;
     if let Some(y) = bytes::product(n, &n.array(a)?, zero.as_ref(), [n.item(b), n.item(zeros[1])])? {
@@ -220,7 +220,7 @@ pub(super) fn product_of(n: &Node<'_>, [a, b]: [usize; 2], zeros: [usize; 2]) ->
     whole_product(n, &a, &b)
 }
 
-/// The exact convolution of the first input by another with their zero points.
+/// The exact convolution of the first input with another one, with their zero points.
 fn convolution_of(n: &Node<'_>, place: usize, zeros: [usize; 2]) -> Lowered<Tensor> {
     let zero = n.optional(zeros[0])?;
     if let Some(y) = bytes::convolution(n, &n.x()?, zero.as_ref(), [n.item(place), n.item(zeros[1])])? {
@@ -236,7 +236,7 @@ fn convolution_of(n: &Node<'_>, place: usize, zeros: [usize; 2]) -> Lowered<Tens
     exact_convolution(n, &x, Array { tensor: own, ty: ScalarType::F32 })
 }
 
-/// A product of integers by the scales of both factors.
+/// Multiplies an integer product by the scales of both operands.
 pub(super) fn scaled(n: &Node<'_>, product: &Tensor, a: usize, b: usize) -> Lowered<Tensor> {
     Ok(product.cast(DType::F32) * (scale(n, a, true)? * scale(n, b, false)?))
 }
@@ -249,7 +249,7 @@ fn with_bias(n: &Node<'_>, y: Tensor, place: usize, ty: ScalarType) -> Lowered<A
     n.stored(&y, ty)
 }
 
-/// A product with a matrix in blocks of 4 or 8 bits.
+/// A product with a matrix that is quantized in blocks to 4 or 8 bits.
 fn matmul_bits(n: &Node<'_>) -> Lowered<Array> {
     let (x, packed, scales) = (n.x()?, n.array(1)?, n.array(2)?);
     let (depth, columns) = (n.int("K", 0), n.int("N", 0));

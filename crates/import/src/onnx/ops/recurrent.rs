@@ -1,4 +1,4 @@
-//! Recurrent layers: scans of the cells that have a kernel; others are unrolled over a constant length.
+//! Recurrent layers. Cells with a kernel become scans; others are unrolled over a constant number of steps.
 
 use super::Many;
 use crate::ScalarType;
@@ -13,7 +13,7 @@ use rewire_graph::op::{self, Recurrence};
 pub(super) const MANY: Many =
     &[("RNN", |n| layer(n, Cell::Rnn)), ("GRU", |n| layer(n, Cell::Gru)), ("LSTM", |n| layer(n, Cell::Lstm))];
 
-/// Steps that are unrolled.
+/// Maximum number of unrolled steps.
 const MAX_STEPS: usize = 1 << 12;
 
 #[derive(Clone, Copy, PartialEq)]
@@ -38,7 +38,7 @@ struct Direction<'a> {
     node: &'a Node<'a>,
     cell: Cell,
     width: usize,
-    /// `[gates, in]`, `[gates, hidden]`
+    /// Input weights `[gates, in]` and hidden weights `[gates, hidden]`.
     input: Tensor,
     hidden: Tensor,
     biases: Option<[Tensor; 2]>,
@@ -49,7 +49,7 @@ struct Direction<'a> {
 
 struct State {
     hidden: Tensor,
-    /// That of an LSTM.
+    /// The cell state of an LSTM.
     cell: Option<Tensor>,
 }
 
@@ -86,7 +86,7 @@ impl Direction<'_> {
         x.slice(x.rank() - 1, place * self.width, self.width)
     }
 
-    /// The scan of the layer, if its cell has a kernel.
+    /// The scan of the layer; `None` if its cell has no kernel.
     fn scan(&self) -> Option<Recurrence> {
         let n = self.node;
         let names: Vec<String> = self.functions.iter().map(|(name, _)| name.to_lowercase()).collect();
@@ -102,7 +102,7 @@ impl Direction<'_> {
         if is_plain { Layer::scan(cell, order, self.is_backward, self.width) } else { None }
     }
 
-    /// The states of all steps of `x`.
+    /// Runs the layer over all steps of `x`.
     fn run(&self, x: &Tensor, start: State) -> Lowered<Scanned> {
         let cx = self.node.cx;
         if let Some(scan) = self.scan() {
@@ -182,7 +182,7 @@ impl Direction<'_> {
     }
 }
 
-/// The activation functions of a direction with their parameters.
+/// The activation functions of a direction, with their parameters.
 fn functions(n: &Node<'_>, cell: Cell, directions: usize, direction: usize) -> Vec<(String, [f64; 2])> {
     let defaults: &[&str] = match cell {
         Cell::Rnn => &["Tanh"],
@@ -227,7 +227,7 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
     };
     let side = n.text("direction", "forward");
     let mut sides = vec![];
-    // The states of all directions, by state vector.
+    // For each state vector, its final values in all directions.
     let mut last: Vec<Vec<Tensor>> = vec![vec![]; if cell == Cell::Lstm { 2 } else { 1 }];
     for direction in 0..directions {
         let is_backward = side == "reverse" || direction == 1;
@@ -272,7 +272,7 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
             last.push(n.cx.unsqueeze(&state, 0)?);
         }
     }
-    // `[steps, directions, batch, hidden]`
+    // Axes: `[steps, directions, batch, hidden]`.
     let y = if sides.len() == 1 { sides.remove(0) } else { n.cx.concat(&sides, 1) };
     let y = if is_batch_first { y.permute(&[2, 0, 1, 3]) } else { y };
     let stacked = |parts: Vec<Tensor>| -> Lowered<Item> {
@@ -284,7 +284,7 @@ fn layer(n: &Node<'_>, cell: Cell) -> Lowered<Vec<Item>> {
     std::iter::once(Ok(y)).chain(last.into_iter().map(stacked)).collect()
 }
 
-/// A step of the samples that are long enough; the others keep their state and return zeros.
+/// One step for samples of different lengths. Samples that have ended keep their state, and return zeros.
 fn kept(
     n: &Node<'_>,
     lengths: &Array,
@@ -301,7 +301,7 @@ fn kept(
     Ok(State { hidden, cell })
 }
 
-/// Tensors along the first axis, a few at once.
+/// Concatenates tensors along the first axis, a few at a time.
 fn joined(n: &Node<'_>, mut parts: Vec<Tensor>) -> Tensor {
     while parts.len() > 1 {
         parts = parts

@@ -41,7 +41,7 @@ pub(super) const ONE: One = &[
 
 pub(super) const MANY: Many = &[("TopK", top_k)];
 
-/// A reduction over axes, which stay with extent 1.
+/// A reduction over axes, which keep extent 1.
 type Reduction = fn(&Node<'_>, &Array, &[usize]) -> Lowered<Array>;
 
 fn reduced(n: &Node<'_>, f: Reduction) -> Lowered<Array> {
@@ -114,7 +114,7 @@ fn position(n: &Node<'_>, base: &str) -> Lowered<Array> {
     Ok(Array { tensor: end - y.tensor, ty: y.ty })
 }
 
-/// The elements shifted by one position along an axis.
+/// Shifts the elements by one position along an axis.
 fn later(n: &Node<'_>, x: &Tensor, axis: usize, first: &Tensor) -> Lowered<Tensor> {
     let shape = n.cx.shape(x);
     let mut index: Vec<IndexExpr> = (0..shape.len()).map(coord).collect();
@@ -130,7 +130,7 @@ fn cumulative(n: &Node<'_>, base: &str, neutral: f64) -> Lowered<Array> {
     if is_back {
         x.tensor = x.tensor.flip(axis);
     }
-    // Sums of integers have 64 bits.
+    // Integer sums are computed with 64 bits.
     let own = if ty.is_float() || base != "aten.cumsum" { ty } else { ScalarType::I64 };
     let y = n.aten(base, vec![("self", x.into()), ("dim", Value::int(axis))], own, &[])?;
     let mut y = n.cx.cast(&y, ty).tensor;

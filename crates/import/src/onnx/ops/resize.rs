@@ -1,4 +1,4 @@
-//! Resizing by weights of neighbours that are computed while a model is read.
+//! Resizing. The weights of neighbours are computed while the model is read.
 
 use super::One;
 use crate::ScalarType;
@@ -13,7 +13,7 @@ use rewire_graph::{DType, HostTensor, Tensor};
 
 pub(super) const ONE: One = &[
     ("Resize", |n| {
-        // Before operator set 11 there is no region.
+        // Before operator set 11 there is no input for a region.
         let first = if n.version < 11 { 1 } else { 2 };
         resize(n, Some(1).filter(|_| n.version >= 11), first)
     }),
@@ -23,7 +23,7 @@ pub(super) const ONE: One = &[
     }),
 ];
 
-/// How an axis is resized.
+/// The resize of one axis.
 struct Line<'a> {
     node: &'a Node<'a>,
     from: usize,
@@ -32,7 +32,7 @@ struct Line<'a> {
     region: [f64; 2],
 }
 
-/// The neighbours of each position of the result with their weights, an equal number for each.
+/// The neighbours of each position of the result with their weights. All positions have the same number of neighbours.
 struct Taps {
     count: usize,
     places: Vec<i64>,
@@ -76,13 +76,13 @@ fn resize(n: &Node<'_>, region: Option<usize>, first: usize) -> Lowered<Array> {
     Ok(n.cast(&y, x.ty))
 }
 
-/// The scale of an axis, and the resulting extent; 0 if it is symbolic.
+/// The scale of an axis, and the resulting extent, which is 0 if symbolic.
 struct Target {
     scale: f64,
     to: f64,
 }
 
-/// The targets of axes with these extents.
+/// The scales and resulting extents of axes with these extents.
 fn targets(n: &Node<'_>, extents: &[Size], first: usize) -> Lowered<Vec<Target>> {
     let scales = match n.floats("scales") {
         Some(scales) => scales,
@@ -116,7 +116,7 @@ fn targets(n: &Node<'_>, extents: &[Size], first: usize) -> Lowered<Vec<Target>>
     Ok(extents.iter().map(|extent| Target { scale, to: to(extent) }).collect())
 }
 
-/// Elements along an axis of symbolic extent, each a whole number of times.
+/// Repeats the elements along an axis of symbolic extent; the scale must be an integer.
 fn repeated(n: &Node<'_>, x: &Tensor, axis: usize, scale: f64) -> Lowered<Tensor> {
     if scale == 1.0 {
         return Ok(x.clone());
@@ -141,7 +141,7 @@ fn repeated(n: &Node<'_>, x: &Tensor, axis: usize, scale: f64) -> Lowered<Tensor
 }
 
 impl Line<'_> {
-    /// The position in the operand for a position of the result.
+    /// The position in the operand that corresponds to a position of the result.
     fn origin(&self, place: f64) -> Lowered<f64> {
         let (from, scale) = (self.from as f64, self.scale);
         let to = scale * from;
@@ -169,7 +169,7 @@ impl Line<'_> {
         })
     }
 
-    /// Weights of neighbours by the distance from the left one, which is above 0 and at most 1.
+    /// The weights of neighbours by the distance from the left one, which is in (0, 1].
     fn coefficients(&self, ratio: f64) -> Lowered<Vec<f64>> {
         let n = self.node;
         let scale = if n.is("antialias") { self.scale.min(1.0) } else { 1.0 };

@@ -1,4 +1,4 @@
-//! Elements written at indices.
+//! Scatters elements to indices.
 
 use super::One;
 use super::gather::{along, counted};
@@ -15,7 +15,7 @@ use rewire_graph::pointwise::BinaryOp;
 pub(super) const ONE: One =
     &[("ScatterElements", elements), ("Scatter", elements), ("ScatterND", nd), ("TensorScatter", cache)];
 
-/// The name of a reduction in ATen; `None` where the last source counts.
+/// The ATen name of the reduction; `None` if the last source wins.
 fn reduction(n: &Node<'_>) -> Lowered<Option<&'static str>> {
     Ok(match n.text("reduction", "none").as_str() {
         "none" => None,
@@ -27,7 +27,7 @@ fn reduction(n: &Node<'_>) -> Lowered<Option<&'static str>> {
     })
 }
 
-/// `source` written along an axis of `x`.
+/// Scatters `source` along an axis of `x`.
 fn scattered(n: &Node<'_>, x: Array, axis: usize, index: Array, source: Array) -> Lowered<Array> {
     let ty = x.ty;
     let mut arguments =
@@ -49,7 +49,7 @@ fn elements(n: &Node<'_>) -> Lowered<Array> {
     scattered(n, x, axis, index, source)
 }
 
-/// Rows of the indexed axes, and the flat positions of sources among them.
+/// Flattens the indexed axes to rows, and scatters sources to flat row indices.
 fn nd(n: &Node<'_>) -> Lowered<Array> {
     let (x, index, source) = (n.x()?, n.array(1)?, n.array(2)?);
     let (own, others) = (n.shape(&x), n.shape(&index));
@@ -88,7 +88,7 @@ fn cache(n: &Node<'_>) -> Lowered<Array> {
     n.stored(&cached(n, &x.tensor, &update.tensor, axis, &starts, is_circular)?, x.ty)
 }
 
-/// A cache with a part that begins at a given position of each sample.
+/// Writes `update` to a cache, at a separate start position for each sample.
 pub(super) fn cached(
     n: &Node<'_>,
     x: &Tensor,

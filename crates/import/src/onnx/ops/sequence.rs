@@ -1,4 +1,4 @@
-//! Sequences, whose lengths are known, and optional values.
+//! Sequences of known length, and optional values.
 
 use super::Many;
 use super::movement::split;
@@ -56,7 +56,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// A position in a sequence; a negative one counts from the end.
+/// A position in a sequence; negative ones count from the end.
 fn place(n: &Node<'_>, input: usize, len: usize, most: usize) -> Lowered<usize> {
     let at = n.known_int(input)?;
     let at = if at < 0 { at.saturating_add(len as i64) } else { at };

@@ -45,7 +45,7 @@ fn matrix(n: &Node<'_>, rows: usize, columns: usize, f: impl Fn(usize, usize) ->
     Ok(n.cx.scope.constant(tensor.map_err(|error| Fault::Program(error.to_string()))?))
 }
 
-/// Over an axis of complex or real numbers, whose parts are the last axis.
+/// The transform along an axis of complex or real numbers. Real and imaginary part are the last axis.
 fn transform(n: &Node<'_>, x: &Array, along: usize) -> Lowered<Array> {
     let shape = n.shape(x);
     let parts = shape.len() - 1;
@@ -68,7 +68,7 @@ fn transform(n: &Node<'_>, x: &Array, along: usize) -> Lowered<Array> {
     let is_half = inverse && onesided;
     let inputs = if is_half { extent.min(length / 2 + 1) } else { extent.min(length) };
     let outputs = if onesided && !inverse { length / 2 + 1 } else { length };
-    // Each element of a one-sided spectrum counts twice, but for the first and the middle one.
+    // Each element of a one-sided spectrum counts twice, except the first one and the middle one.
     let weight = |row: usize| if is_half && row > 0 && 2 * row != length { 2.0 } else { 1.0 };
     let scale = if inverse { (length as f64).recip() } else { 1.0 };
     let sign = if inverse { 1.0 } else { -1.0 };

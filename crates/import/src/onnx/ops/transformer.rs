@@ -1,4 +1,4 @@
-//! The operators that ONNX Runtime's exporters and optimizers write for transformers.
+//! Transformer operators that ONNX Runtime's exporters and optimizers write.
 
 use super::Many;
 use super::attention::{Mask, Rotation, four, heads, merged, repeated, rotated};
@@ -46,7 +46,7 @@ pub(super) const MANY: Many = &[
     }),
 ];
 
-/// With a vector that the node may have.
+/// Adds the bias at an input, if the node has it.
 fn biased(n: &Node<'_>, x: Tensor, place: usize) -> Lowered<Tensor> {
     Ok(match n.optional(place)? {
         Some(bias) => x + n.f32(&bias),
@@ -54,7 +54,7 @@ fn biased(n: &Node<'_>, x: Tensor, place: usize) -> Lowered<Tensor> {
     })
 }
 
-/// Attention by heads, with an additional score per head that no value belongs to.
+/// Attention by head. `sink` is an additional score per head, which takes weight but has no value.
 fn attend(n: &Node<'_>, [q, k, v]: [&Tensor; 3], mask: &Mask, sink: Option<&Tensor>) -> Lowered<Tensor> {
     let scale = match n.float("scale", 0.0) {
         0.0 => n.number(&n.cx.extent(q, 3))?.cast(DType::F32).rsqrt(),
@@ -78,7 +78,7 @@ fn attend(n: &Node<'_>, [q, k, v]: [&Tensor; 3], mask: &Mask, sink: Option<&Tens
     merged(n, &weights.matmul(v))
 }
 
-/// A bias of scores, whose first axes may be 1.
+/// A bias of attention scores. Extents of 1 are broadcast.
 fn score_bias(n: &Node<'_>, place: usize, scores: [&Size; 4]) -> Lowered<Option<Tensor>> {
     let Some(bias) = n.optional(place)? else { return Ok(None) };
     four(&bias)?;
@@ -87,7 +87,7 @@ fn score_bias(n: &Node<'_>, place: usize, scores: [&Size; 4]) -> Lowered<Option<
     Ok(Some(n.f32(&n.resized(&bias, &shape)?)))
 }
 
-/// A bias that all but excludes keys: by lengths, by first and last keys, or by keys that are not 0.
+/// A large negative bias for masked keys. The mask input has lengths, first and last keys, or a flag per key.
 fn key_bias(n: &Node<'_>, place: usize, [batch, _, rows, keys]: [&Size; 4]) -> Lowered<Option<Tensor>> {
     let Some(mask) = n.optional(place)? else { return Ok(None) };
     let shape = n.shape(&mask);
@@ -112,7 +112,7 @@ fn key_bias(n: &Node<'_>, place: usize, [batch, _, rows, keys]: [&Size; 4]) -> L
     Ok(Some(keeps.select(&n.cx.f(0.0), &n.cx.f(n.float("mask_filter_value", -10000.0)))))
 }
 
-/// The sum of two biases of scores.
+/// Adds two optional biases.
 fn sum(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
     match (a, b) {
         (Some(a), Some(b)) => Some(a + b),
@@ -120,7 +120,7 @@ fn sum(a: Option<Tensor>, b: Option<Tensor>) -> Option<Tensor> {
     }
 }
 
-/// The mask of a node whose keys follow those of a past.
+/// The mask of a node whose keys may include keys of a past.
 fn mask_of(n: &Node<'_>, q: &Tensor, k: &Tensor, [keys, scores]: [usize; 2]) -> Lowered<Mask> {
     let (shape, total) = (n.cx.shape(q), n.cx.extent(k, 2));
     let all = [&shape[0], &shape[1], &shape[2], &total];
@@ -133,7 +133,7 @@ fn mask_of(n: &Node<'_>, q: &Tensor, k: &Tensor, [keys, scores]: [usize; 2]) -> 
     Ok(mask)
 }
 
-/// Parts of a last axis one after the other.
+/// Splits the last axis into three slices of these widths.
 fn parts(n: &Node<'_>, x: &Tensor, widths: &[Size; 3]) -> Lowered<[Tensor; 3]> {
     let axis = x.rank().saturating_sub(1);
     let mut start = Size::default();
@@ -145,7 +145,7 @@ fn parts(n: &Node<'_>, x: &Tensor, widths: &[Size; 3]) -> Lowered<[Tensor; 3]> {
     Ok([next(&widths[0])?, next(&widths[1])?, next(&widths[2])?])
 }
 
-/// Attention of operands that are parts of one product: `[batch, sequence, queries + keys + values]`.
+/// Attention whose queries, keys and values are slices of one tensor: `[batch, sequence, queries + keys + values]`.
 fn projected(n: &Node<'_>, x: &Tensor, mask: usize, past: usize) -> Lowered<Vec<Item>> {
     if n.is("do_rotary") || n.is("past_present_share_buffer") || x.rank() != 3 {
         return Fault::unsupported("rotated heads, or a past in the room of the present");
@@ -178,7 +178,7 @@ fn projected(n: &Node<'_>, x: &Tensor, mask: usize, past: usize) -> Lowered<Vec<
     Ok(results)
 }
 
-/// Queries, keys and values, which may be packed by heads: `[batch, sequence, heads, 2 or 3, width]`.
+/// Queries, keys and values; they may be packed by head: `[batch, sequence, heads, 2 or 3, width]`.
 fn unpacked(n: &Node<'_>) -> Lowered<[Tensor; 3]> {
     let q = n.x()?;
     let part = |x: &Array, place: i64| {
@@ -194,7 +194,7 @@ fn unpacked(n: &Node<'_>) -> Lowered<[Tensor; 3]> {
     }
 }
 
-/// Attention of separate queries, keys and values.
+/// Attention with separate queries, keys and values.
 fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let (ty, count) = (n.x()?.ty, n.int("num_heads", 0));
     if n.has(8) {
@@ -220,7 +220,7 @@ fn multi_head(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, ty)?.into(), n.stored(&keys, ty)?.into(), n.stored(&values, ty)?.into()])
 }
 
-/// Causal attention whose keys and values fewer heads have, written to a cache at the length of each sample.
+/// Causal attention with fewer heads of keys and values. New keys and values are written to a cache at the length of each sample.
 fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let x = n.x()?;
     let (own, others) = (n.int("num_heads", 0), n.int("kv_num_heads", 0));
@@ -243,7 +243,7 @@ fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     };
     let lengths = n.cx.cast(&n.array(5)?, ScalarType::I64).tensor;
     let lengths = n.cx.reshape(&lengths, std::slice::from_ref(batch))? + 1i64;
-    // In a first run samples have no past, whatever their length.
+    // In the first run samples have no past, regardless of their length.
     let starts = (&lengths - n.number(rows)?).maximum(0i64);
     let [q, k, v] = [heads(n, &operands[0], own)?, heads(n, &operands[1], others)?, heads(n, &operands[2], others)?];
     let [q, k] = if n.is("do_rotary") { [turned(n, &q, &starts)?, turned(n, &k, &starts)?] } else { [q, k] };
@@ -269,7 +269,7 @@ fn grouped(n: &Node<'_>) -> Lowered<Vec<Item>> {
     Ok(vec![n.stored(&y, x.ty)?.into(), n.stored(&k, x.ty)?.into(), n.stored(&v, x.ty)?.into()])
 }
 
-/// Rotary embedding of heads by their positions, which are given or continue the past.
+/// Rotary embedding of heads by their positions, which are an input or continue after the past.
 fn turned(n: &Node<'_>, x: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     let (cos, sin) = (n.array(7)?, n.array(8)?);
     let half = n.extents(&cos)?.last().copied().unwrap_or(0) as i64;
@@ -285,8 +285,8 @@ fn turned(n: &Node<'_>, x: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     Ok(rotated(n, &x, [cos, sin], Some(positions), &rotation)?.tensor)
 }
 
-/// A cache with the past, the new rows, and zeros. It has the length of the past if the total length fits, otherwise
-/// the total length.
+/// A cache with past rows, new rows and zeros. It has the length of the past cache if all rows fit, otherwise as many rows as
+/// necessary.
 fn present(n: &Node<'_>, place: usize, new: &Tensor, starts: &Tensor) -> Lowered<Tensor> {
     let Some(past) = n.optional(place)? else { return Ok(new.clone()) };
     four(&past)?;
@@ -307,7 +307,7 @@ fn present(n: &Node<'_>, place: usize, new: &Tensor, starts: &Tensor) -> Lowered
     cached(n, &past, new, 2, starts, false)
 }
 
-/// Normalized sums of rows by word, position and segment, and the lengths of samples.
+/// Normalized sums of word, position and segment embeddings, and the lengths of samples.
 fn embedded(n: &Node<'_>) -> Lowered<Vec<Item>> {
     let ids = n.x()?;
     let shape = n.shape(&ids);
