@@ -12,7 +12,7 @@ use std::process::Command;
 /// The test program that runs on every driver. All others only run on the first driver.
 const DEVICE_TESTS: &str = "devices";
 
-/// Tests that use cooperative matrices, which only the newest lavapipe supports: a test program, and filters of its tests.
+/// Tests that use cooperative matrices, which the newest lavapipe supports: a test program, and filters of its tests.
 const MATRIX_TESTS: (&str, [&str; 2]) = ("emission", ["matmul::", "attention::"]);
 
 /// The slowest test programs, which are started first.

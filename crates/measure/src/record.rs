@@ -45,7 +45,7 @@ pub struct Record {
     pub ceilings_exceeded: bool,
     /// Memory for parameters, inputs, results and intermediates in bytes.
     pub peak_bytes: Option<u64>,
-    /// Total time in kernels, on the adapter or on the CPU.
+    /// Time in kernels per run, on the adapter or on the CPU.
     pub kernel_ms: Option<f64>,
     /// The roofline floor.
     pub predicted_ms: Option<f64>,
