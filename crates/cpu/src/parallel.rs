@@ -10,12 +10,12 @@ mod helpers;
 #[cfg(feature = "parallel")]
 mod place;
 #[cfg(feature = "parallel")]
-mod region;
+mod scope;
 #[cfg(all(test, feature = "parallel"))]
 mod tests;
 
 #[cfg(not(feature = "parallel"))]
-mod region {
+mod scope {
     use std::marker::PhantomData;
 
     /// The only thread.
@@ -33,8 +33,8 @@ mod region {
 pub use pool::{MAX_THREADS, ThreadPool, ThreadPoolError, ThreadPoolOptions};
 pub use process::Process;
 #[cfg(feature = "kernels")]
-pub(crate) use region::Member;
-pub(crate) use region::with_helpers;
+pub(crate) use scope::Member;
+pub(crate) use scope::with_helpers;
 
 use rewire_graph::Arrange;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::fusion::{ExprInfo, Fusion};
 use super::program::{
-    AnchorValue, Chain, Guard, HoistLevel, Instruction, Last, Load, Op, Program, Source, Start, file,
+    AccumulatorValue, Chain, Guard, HoistLevel, Instruction, Last, Load, Op, Program, Source, Start, file,
 };
 use super::run::{Run, run_along, runs};
 use super::step::{ChainStep, passes};
@@ -16,20 +16,20 @@ use std::collections::{HashMap, HashSet};
 const MOST: usize = 1 << 14;
 
 impl Program {
-    /// Compiles `roots` along coordinate `axis`; `anchor` returns the values of accumulations.
+    /// Compiles `roots` along coordinate `axis`; `accumulator` returns the values of accumulations.
     pub(super) fn compile(
         dag: &Dag,
         operands: &[Operand],
         roots: &[ExprId],
         axis: u8,
-        anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
+        accumulator: &dyn Fn(&Dag, ExprId) -> Option<AccumulatorValue>,
     ) -> Result<Self, CpuError> {
         if dag.len() > MOST || dag.ids().any(|id| matches!(dag.expr(id), Expr::Coord(32..))) {
             let reason = "it has too many expressions or coordinates".to_owned();
             return Err(CpuError::Unsupported { kernel: "pointwise", reason });
         }
         let runs = runs(dag, operands, axis);
-        let mut compiler = Compiler::new(dag, &runs, roots, axis, anchor);
+        let mut compiler = Compiler::new(dag, &runs, roots, axis, accumulator);
         for id in compiler.order.clone() {
             compiler.compile(id)?;
         }
@@ -41,7 +41,7 @@ struct Compiler<'a> {
     dag: &'a Dag,
     runs: &'a HashMap<ExprId, Run>,
     axis: u8,
-    anchor: &'a dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
+    accumulator: &'a dyn Fn(&Dag, ExprId) -> Option<AccumulatorValue>,
     order: Vec<ExprId>,
     rates: HashMap<ExprId, HoistLevel>,
     places: HashMap<ExprId, Source>,
@@ -62,16 +62,16 @@ impl<'a> Compiler<'a> {
         runs: &'a HashMap<ExprId, Run>,
         roots: &[ExprId],
         axis: u8,
-        anchor: &'a dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
+        accumulator: &'a dyn Fn(&Dag, ExprId) -> Option<AccumulatorValue>,
     ) -> Self {
-        let reads = |id: ExprId| reads(dag, runs, axis, id, anchor);
+        let reads = |id: ExprId| reads(dag, runs, axis, id, accumulator);
         let order = dag.ordered(roots, reads);
         let mut rates: HashMap<ExprId, HoistLevel> = HashMap::new();
         let mut uses: HashMap<ExprId, usize> = HashMap::new();
         for &id in &order {
-            let own = match (anchor(dag, id), dag.expr(id)) {
-                (Some(AnchorValue::Lane(_)), _) => HoistLevel::Point,
-                (Some(AnchorValue::Row(_)), _) => HoistLevel::Row,
+            let own = match (accumulator(dag, id), dag.expr(id)) {
+                (Some(AccumulatorValue::Lane(_)), _) => HoistLevel::Point,
+                (Some(AccumulatorValue::Row(_)), _) => HoistLevel::Row,
                 (None, &Expr::Coord(coord)) if coord == axis => HoistLevel::Axis,
                 (None, Expr::Coord(_)) => HoistLevel::Row,
                 // Contiguous floats are read in place.
@@ -92,14 +92,14 @@ impl<'a> Compiler<'a> {
         let kept = per_point.flat_map(|&id| reads(id)).chain(roots.iter().copied()).collect();
         roots.iter().for_each(|root| *uses.entry(*root).or_default() += 1);
         let branches = super::branch::Branches::new(dag, &order, roots, &reads);
-        let anchored = |id: ExprId| anchor(dag, id).is_some();
-        let facts = ExprInfo { dag, rates: &rates, uses: &uses, branches: &branches, anchored: &anchored };
+        let is_accumulator = |id: ExprId| accumulator(dag, id).is_some();
+        let facts = ExprInfo { dag, rates: &rates, uses: &uses, branches: &branches, is_accumulator: &is_accumulator };
         let fusion = Fusion::new(&facts, &order);
         Self {
             dag,
             runs,
             axis,
-            anchor,
+            accumulator,
             order,
             rates,
             places: HashMap::new(),
@@ -132,19 +132,19 @@ impl<'a> Compiler<'a> {
             return Ok(());
         }
         let kind = self.dag.scalar(id);
-        let anchor = (self.anchor)(self.dag, id);
-        if anchor.is_none()
+        let accumulator = (self.accumulator)(self.dag, id);
+        if accumulator.is_none()
             && let Expr::Value(position) = self.dag.expr(id)
         {
-            let reason = format!("it reads value {position}, which its anchor does not supply");
+            let reason = format!("it reads value {position}, which its accumulator does not supply");
             return Err(CpuError::Unsupported { kernel: "pointwise", reason });
         }
-        if let Some(AnchorValue::Lane(position)) = anchor {
-            self.places.insert(id, Source::Anchor(position));
+        if let Some(AccumulatorValue::Lane(position)) = accumulator {
+            self.places.insert(id, Source::Accumulator(position));
             return Ok(());
         }
-        let op = match anchor {
-            Some(AnchorValue::Row(position)) => Op::RowValue(position),
+        let op = match accumulator {
+            Some(AccumulatorValue::Row(position)) => Op::RowValue(position),
             _ => self.operation(id, kind)?,
         };
         let target = match &op {
@@ -160,7 +160,7 @@ impl<'a> Compiler<'a> {
                 step.map(|read| self.release(read));
             }
         } else {
-            for read in reads(self.dag, self.runs, self.axis, id, self.anchor) {
+            for read in reads(self.dag, self.runs, self.axis, id, self.accumulator) {
                 self.release(read);
             }
         }
@@ -337,9 +337,9 @@ fn reads(
     runs: &HashMap<ExprId, Run>,
     axis: u8,
     id: ExprId,
-    anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
+    accumulator: &dyn Fn(&Dag, ExprId) -> Option<AccumulatorValue>,
 ) -> Vec<ExprId> {
-    match (anchor(dag, id), runs.get(&id), dag.expr(id)) {
+    match (accumulator(dag, id), runs.get(&id), dag.expr(id)) {
         (Some(_), ..) => vec![],
         (None, Some(run), Expr::Load { index, .. }) => {
             index.iter().take(run.outer).copied().chain(run.start.terms().map(|(term, _)| term)).collect()

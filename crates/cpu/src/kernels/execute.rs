@@ -86,7 +86,7 @@ macro_rules! writer {
                 Source::Row(register) => write_register!(self.$file.rows, register, compute),
                 Source::Axis(register) => write_register!(self.$file.axis, register, compute),
                 Source::Lane(register) => write_register!(self.$file.lanes, register, compute),
-                Source::Anchor(_) | Source::InPlace(_) => {}
+                Source::Accumulator(_) | Source::InPlace(_) => {}
             }
         }
     };

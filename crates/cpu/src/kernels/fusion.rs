@@ -14,7 +14,7 @@ pub(super) struct ExprInfo<'a> {
     pub uses: &'a HashMap<ExprId, usize>,
     pub branches: &'a Branches,
     /// True for the results of accumulations.
-    pub anchored: &'a dyn Fn(ExprId) -> bool,
+    pub is_accumulator: &'a dyn Fn(ExprId) -> bool,
 }
 
 /// Chains of float functions. A function is fused if its only user is the next one in the chain.
@@ -114,7 +114,7 @@ impl ExprInfo<'_> {
     /// True for a float function that can be a step of a chain.
     fn is_function(&self, id: ExprId) -> bool {
         let float = |id: ExprId| self.dag.scalar(id) == Scalar::F32;
-        if (self.anchored)(id) || !float(id) {
+        if (self.is_accumulator)(id) || !float(id) {
             return false;
         }
         match *self.dag.expr(id) {
@@ -122,7 +122,7 @@ impl ExprInfo<'_> {
             Expr::Binary(op, a, _) => float(a) && !op.is_comparison(),
             Expr::Select(c, a, b) => {
                 let comparison = matches!(*self.dag.expr(c), Expr::Binary(op, x, _) if op.is_comparison() && float(x));
-                comparison && a != b && !(self.anchored)(c) && self.serves_only(c, id, 1)
+                comparison && a != b && !(self.is_accumulator)(c) && self.serves_only(c, id, 1)
             }
             _ => false,
         }

@@ -5,7 +5,7 @@ use super::lanes::LANES;
 use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::panel::{fill, segments, within};
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::run::{as_one, scattered};
 use rewire_graph::pointwise::{Dag, ExprId};
 use rewire_graph_rewrite::plan::Body;
@@ -37,7 +37,7 @@ impl JoinedMatrix {
         if scattered(&body, &roots, column) > 0 {
             return Ok(None);
         }
-        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<AccumulatorValue> { None };
         let segment = |points: Range<usize>| {
             let (dag, roots) = within(&body.dag, &roots, column, std::slice::from_ref(&points));
             Ok((points, Program::compile(&dag, &body.operands, &roots, column, &none)?))

@@ -69,7 +69,7 @@ pub(super) struct Registers {
 
 /// Per-point results of an accumulation.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct AnchorLanes<'a> {
+pub(super) struct AccumulatorLanes<'a> {
     pub data: &'a [f32],
     pub stride: usize,
     /// The point of a row's first float.
@@ -86,7 +86,7 @@ pub(super) struct RowInputs<'a> {
     /// For each accumulation, its result per row.
     pub values: &'a [[f32; ROWS]],
     /// For each accumulation, its results per point.
-    pub lanes: &'a [AnchorLanes<'a>],
+    pub lanes: &'a [AccumulatorLanes<'a>],
 }
 
 impl<'a> RowInputs<'a> {
@@ -129,7 +129,7 @@ impl<T: Copy + Default> File<T> {
             Source::Row(register) => matches!(self.rows.get(usize::from(register)), Some(Some(_))),
             Source::Axis(register) => matches!(self.axis.get(usize::from(register)), Some(Some(_))),
             Source::Lane(register) => matches!(self.lanes.get(usize::from(register)), Some(Some(_))),
-            Source::Anchor(_) | Source::InPlace(_) => false,
+            Source::Accumulator(_) | Source::InPlace(_) => false,
         }
     }
 
@@ -151,7 +151,7 @@ impl<T: Copy + Default> File<T> {
                 Some(Some(register)) => Lanes::Each(&register.0[..grid.len().min(LANES)]),
                 _ => Lanes::Each(&[]),
             },
-            Source::Anchor(_) | Source::InPlace(_) => Lanes::Each(&[]),
+            Source::Accumulator(_) | Source::InPlace(_) => Lanes::Each(&[]),
         }
     }
 }
@@ -187,7 +187,7 @@ impl Registers {
         (rate, start, grid): (HoistLevel, usize, Grid),
     ) -> Lanes<'s, f32> {
         match source {
-            Source::Anchor(position) => {
+            Source::Accumulator(position) => {
                 let rows = inputs.lanes.get(usize::from(position)).and_then(|lanes| {
                     let from = inputs.first * lanes.stride + start.checked_sub(lanes.origin)?;
                     Some(Lanes::strided(lanes.data.get(from..)?, lanes.stride, grid))
@@ -339,7 +339,7 @@ impl<'a> Vm<'a> {
             (Some((Instruction { op: Op::Chain(chain), .. }, before)), _) if program.last == Some(root) => {
                 (&chain.operands[..], &chain.passes[..], before)
             }
-            (_, Some((source @ (Source::InPlace(_) | Source::Anchor(_)), _))) if program.streams => {
+            (_, Some((source @ (Source::InPlace(_) | Source::Accumulator(_)), _))) if program.streams => {
                 (std::slice::from_ref(source), &[][..], &program.per_point[..])
             }
             _ => return false,

@@ -1,11 +1,11 @@
 use super::coords::Coords;
 use super::error::CpuError;
-use super::machine::{AnchorLanes, RowInputs};
+use super::machine::{AccumulatorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::{ExprMatrix, PanelMachine};
 use super::product::{Matrix, PackedRhs, blocks_of_sum, multiply};
-use super::program::AnchorValue;
+use super::program::AccumulatorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
 use super::small::CompiledSmallProduct;
@@ -208,7 +208,7 @@ impl CompiledMatmul {
         let (row, column, depth) = (kernel.row(), kernel.column(), kernel.depth);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
             Expr::Value(position) if position == kernel.sum() && dag.scalar(id) == Scalar::F32 => {
-                Some(AnchorValue::Lane(0))
+                Some(AccumulatorValue::Lane(0))
             }
             _ => None,
         };
@@ -265,7 +265,7 @@ impl CompiledMatmul {
                 let sums = room(sums, rows * stride)?;
                 right.multiply(sums, stride, left.part((first, 0), (rows, k)), (column, columns), gathered)?;
                 coords.count(batch, block.row + first);
-                let lanes = &[AnchorLanes { data: sums, stride, origin: column }];
+                let lanes = &[AccumulatorLanes { data: sums, stride, origin: column }];
                 let inputs = RowInputs { rows, coords: coords.all(), lanes, ..RowInputs::default() };
                 epilogue.rows(targets, inputs, block.row + first, column..column + columns);
             }

@@ -1,13 +1,13 @@
 use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
-use super::machine::{AnchorLanes, RowInputs, Vm};
+use super::machine::{AccumulatorLanes, RowInputs, Vm};
 use super::masks::{KeyTile, MaskMachine, PairAxes, PairMask};
 use super::memory::Memory;
 use super::operand::Env;
 use super::panel::{ExprMatrix, PanelMachine, fill};
 use super::product::{Matrix, PackedRhs};
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::scratch::room;
 use super::softmax::{self, Scores, Softmax, Sums};
 use super::store::{Stores, Target, Writer};
@@ -145,8 +145,8 @@ impl PassMachine<'_> {
             let values = room(&mut dot.values, rows * stride)?;
             dot.panels.multiply(values, stride, *owner, (origin, last, 0), false)?;
         }
-        let lanes: Vec<AnchorLanes<'_>> =
-            dots.iter().map(|dot| AnchorLanes { data: &dot.values, stride, origin }).collect();
+        let lanes: Vec<AccumulatorLanes<'_>> =
+            dots.iter().map(|dot| AccumulatorLanes { data: &dot.values, stride, origin }).collect();
         let inputs = RowInputs { first: 0, rows, coords: coords.all(), values: statistics, lanes: &lanes };
         let values = room(&mut self.values, self.sums.len() * rows * stride)?;
         fill(&mut self.weights, inputs, (origin, stride), (values, stride), |sum| sum * rows * stride);
@@ -299,8 +299,8 @@ impl CompiledPairs {
         for (results, writer) in self.results.iter().zip(writers) {
             let elements = passes.iter().flat_map(|pass| &pass.sums).filter_map(|sum| sum.elements.as_ref());
             let own = elements.filter(|elements| Some(elements.column) == results.column);
-            let lanes: Vec<AnchorLanes<'_>> =
-                own.map(|own| AnchorLanes { data: &own.totals, stride: own.stride(), origin: 0 }).collect();
+            let lanes: Vec<AccumulatorLanes<'_>> =
+                own.map(|own| AccumulatorLanes { data: &own.totals, stride: own.stride(), origin: 0 }).collect();
             let inputs =
                 RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
             writer.rows(targets, inputs, 0, 0..results.width);
@@ -324,12 +324,12 @@ impl Pass {
         let body = &kernel.nest.body;
         let read = sums.iter().fold(0, |bits, sum| bits | body.dag.values(sum.weight));
         let used = kernel.dots.iter().enumerate().filter(|(_, dot)| read >> dot.value & 1 == 1);
-        let anchor = |dag: &Dag, id: ExprId| {
+        let accumulator = |dag: &Dag, id: ExprId| {
             let place = |position: u8| kernel.dots.iter().position(|dot: &Dot| dot.value == position);
             match *dag.expr(id) {
-                Expr::Value(position) if dag.scalar(id) == Scalar::F32 => {
-                    Some(place(position).map_or(AnchorValue::Row(position), |dot| AnchorValue::Lane(dot as u8)))
-                }
+                Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(
+                    place(position).map_or(AccumulatorValue::Row(position), |dot| AccumulatorValue::Lane(dot as u8)),
+                ),
                 _ => None,
             }
         };
@@ -340,7 +340,7 @@ impl Pass {
         }
         Ok(Self {
             sums: sums.iter().map(|sum| CompiledSum::new(kernel, sum)).collect::<Result<_, _>>()?,
-            weights: Program::compile(&dag, &body.operands, &weights, kernel.other, &anchor)?,
+            weights: Program::compile(&dag, &body.operands, &weights, kernel.other, &accumulator)?,
             dots: used.fold(0, |bits, (n, _)| bits | 1 << n),
         })
     }
@@ -426,10 +426,10 @@ fn results(kernel: &Bound<'_, PairReduction>) -> Result<Vec<Results>, CpuError> 
     let of_column = |column: Option<u8>| {
         let own = kernel.sums().filter(|sum| column.is_some() && sum.element.map(|e| e.column) == column);
         let own: Vec<u8> = own.map(|sum| sum.value).collect();
-        let anchor = |dag: &Dag, id: ExprId| match *dag.expr(id) {
+        let accumulator = |dag: &Dag, id: ExprId| match *dag.expr(id) {
             Expr::Value(position) if dag.scalar(id) == Scalar::F32 => {
                 let place = own.iter().position(|value| *value == position);
-                Some(place.map_or(AnchorValue::Row(position), |place| AnchorValue::Lane(place as u8)))
+                Some(place.map_or(AccumulatorValue::Row(position), |place| AccumulatorValue::Lane(place as u8)))
             }
             _ => None,
         };
@@ -437,7 +437,7 @@ fn results(kernel: &Bound<'_, PairReduction>) -> Result<Vec<Results>, CpuError> 
             outputs.iter().filter(|output| kernel.column_of(output) == column).cloned().collect();
         // Outputs without columns have no axis to vary along.
         let axis = column.unwrap_or(u8::MAX);
-        let stores = Stores::compile(&kernel.nest.body, &written, axis, None, &anchor)?;
+        let stores = Stores::compile(&kernel.nest.body, &written, axis, None, &accumulator)?;
         Ok(Results { column, width: column.map_or(1, |column| kernel.width(column).unwrap_or(1)), stores })
     };
     columns.into_iter().map(of_column).collect()

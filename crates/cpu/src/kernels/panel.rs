@@ -9,7 +9,7 @@ use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::parted::PartedMatrix;
 use super::product::Matrix;
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::reductions::{ReductionMachines, row_value};
 use super::run::{axes_along, run_along, scattered};
 use super::scratch::room;
@@ -245,7 +245,7 @@ impl StridedOperand {
         if rows.start < columns.end && columns.start < rows.end {
             return Ok(None);
         }
-        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<AccumulatorValue> { None };
         let index = Program::compile(dag, &body.operands, index, u8::MAX, &none)?;
         Ok(Some(Self { operand: *operand, index, rows, columns }))
     }

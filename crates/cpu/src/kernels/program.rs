@@ -22,14 +22,14 @@ pub(super) enum Source {
     /// One value per point of the chunk.
     Lane(u16),
     /// The per-point result of an accumulation, by position.
-    Anchor(u8),
+    Accumulator(u8),
     /// Contiguous floats in an operand's memory.
     InPlace(u16),
 }
 
 /// The result of an accumulation, in place of an expression.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum AnchorValue {
+pub(super) enum AccumulatorValue {
     /// One float per row, by position.
     Row(u8),
     /// One float per point, by position.

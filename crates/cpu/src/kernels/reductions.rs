@@ -5,7 +5,7 @@ use super::error::CpuError;
 use super::lanes::{LANES, ROWS, tile_rows};
 use super::machine::{RowInputs, Vm};
 use super::operand::Env;
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::totals::{Partials, Totals, neutral};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId};
 use rewire_graph::{Dim, Scalar};
@@ -35,9 +35,9 @@ pub(super) struct ReductionMachines<'a> {
 }
 
 /// Maps `Value(n)` to result `n` of the reductions.
-pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<AnchorValue> {
+pub(super) fn row_value(dag: &Dag, id: ExprId) -> Option<AccumulatorValue> {
     match *dag.expr(id) {
-        Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Row(position)),
+        Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AccumulatorValue::Row(position)),
         _ => None,
     }
 }

@@ -6,10 +6,10 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::joined::{JoinedMachine, JoinedMatrix};
 use super::lanes::{LANES, ROWS, Row, tile_rows};
-use super::machine::{AnchorLanes, RowInputs, Vm};
+use super::machine::{AccumulatorLanes, RowInputs, Vm};
 use super::memory::Memory;
 use super::operand::{Env, count};
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::scratch::{room, zeros};
 use super::store::{Blocks, Stores, Target, Writer};
 use super::totals::{CombineRows, Owners, neutral};
@@ -110,10 +110,10 @@ impl CompiledSegmentedReduce {
             return Err(unsupported("too many"));
         }
         let column = outer.len() as u8;
-        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<AccumulatorValue> { None };
         let program = |roots: &[ExprId], axis| Program::compile(dag, &body.operands, roots, axis, &none);
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(position)),
+            Expr::Value(position) if dag.scalar(id) == Scalar::F32 => Some(AccumulatorValue::Lane(position)),
             _ => None,
         };
         // Scalar results are written as columns of one row. Sums over the rows of a matrix are one result with columns.
@@ -322,14 +322,14 @@ impl Worker<'_> {
         let Self { writer, coords, totals, .. } = self;
         if results.is_single {
             let lanes: Vec<_> =
-                totals.iter().map(|data| AnchorLanes { data, stride: own.len(), origin: own.start }).collect();
+                totals.iter().map(|data| AccumulatorLanes { data, stride: own.len(), origin: own.start }).collect();
             let inputs = RowInputs { rows: 1, coords: coords.all(), lanes: &lanes, ..RowInputs::default() };
             return writer.rows(targets, inputs, 0, own);
         }
         for first in own.clone().step_by(ROWS) {
             let rows = ROWS.min(own.end - first);
             let from = (first - own.start) * results.pitch;
-            let lanes = totals.iter().map(|totals| AnchorLanes {
+            let lanes = totals.iter().map(|totals| AccumulatorLanes {
                 data: totals.get(from..).unwrap_or(&[]),
                 stride: results.pitch,
                 origin: columns.start,

@@ -5,11 +5,11 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::joined::JoinedMachine;
 use super::lanes::{LANES, ROWS};
-use super::machine::{AnchorLanes, RowInputs};
+use super::machine::{AccumulatorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::Joined;
-use super::program::AnchorValue;
+use super::program::AccumulatorValue;
 use super::run::run;
 use super::scratch::room;
 use super::store::{Blocks, Stores, Target, Writer};
@@ -97,7 +97,7 @@ impl CompiledSmallProduct {
             return Ok(None);
         }
         let sum = |dag: &Dag, id| match *dag.expr(id) {
-            Expr::Value(_) if dag.scalar(id) == Scalar::F32 => Some(AnchorValue::Lane(0)),
+            Expr::Value(_) if dag.scalar(id) == Scalar::F32 => Some(AccumulatorValue::Lane(0)),
             _ => None,
         };
         let runs_along = |axis: u8| {
@@ -175,7 +175,7 @@ impl CompiledSmallProduct {
             let (row, rows) = (first * rows + start, ROWS.min(count * rows - start));
             coords.unravel(row, rows, &extents);
             let data = sums.get(start * stride..).unwrap_or(&[]);
-            let lanes = &[AnchorLanes { data, stride, origin: 0 }];
+            let lanes = &[AccumulatorLanes { data, stride, origin: 0 }];
             let inputs = RowInputs { rows, coords: coords.all(), lanes, ..RowInputs::default() };
             writer.rows(targets, inputs, row, 0..self.shape.columns);
         }
@@ -199,7 +199,7 @@ impl CompiledSmallProduct {
             let places = ROWS.min(rows * columns - start);
             coords.unravel(start, places, &[1, rows, columns]);
             let data = data.get(start * count..).unwrap_or(&[]);
-            let lanes = &[AnchorLanes { data, stride: count, origin: first }];
+            let lanes = &[AccumulatorLanes { data, stride: count, origin: first }];
             let inputs = RowInputs { rows: places, coords: coords.all(), lanes, ..RowInputs::default() };
             writer.rows(targets, inputs, start, first..first + count);
         }

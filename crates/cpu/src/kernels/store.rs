@@ -10,7 +10,7 @@ use super::load::{OUTSIDE, add_offsets, step};
 use super::machine::{RowInputs, Vm};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::{Env, matches};
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::run::{Run, counts_along, run};
 use super::storage::Values;
 use super::stream::Stream;
@@ -121,7 +121,7 @@ impl Stores {
         outputs: &[Output],
         axis: u8,
         rows: Option<&[Dim]>,
-        anchor: &dyn Fn(&Dag, ExprId) -> Option<AnchorValue>,
+        accumulator: &dyn Fn(&Dag, ExprId) -> Option<AccumulatorValue>,
     ) -> Result<Self, CpuError> {
         let (dag, outputs) = divide(&body.dag, outputs, axis);
         let mut groups: Vec<Group> = vec![];
@@ -140,7 +140,7 @@ impl Stores {
                 let pattern = pattern(&dag, output, axis, rows, &mut roots);
                 stores.push(Store { target: output.target.into(), pattern, root });
             }
-            let program = Program::compile(&dag, &body.operands, &roots, axis, anchor)?;
+            let program = Program::compile(&dag, &body.operands, &roots, axis, accumulator)?;
             groups.push(Group { program, stores, columns });
         }
         Ok(Self(groups))

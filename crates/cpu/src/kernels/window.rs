@@ -7,7 +7,7 @@ use super::lanes::LANES;
 use super::machine::{RowInputs, Vm};
 use super::operand::Env;
 use super::product::Matrix;
-use super::program::{AnchorValue, Program};
+use super::program::{AccumulatorValue, Program};
 use super::scratch::{reserve, room};
 use super::storage::Elements;
 use rewire_graph::DType;
@@ -109,7 +109,7 @@ impl BindingChunks {
             return Ok(None);
         }
         let (line, place) = if is_transposed { (column, row) } else { (row, column) };
-        let none = |_: &Dag, _: ExprId| -> Option<AnchorValue> { None };
+        let none = |_: &Dag, _: ExprId| -> Option<AccumulatorValue> { None };
         let program = |along: u8| Program::compile(dag, &body.operands, index, along, &none);
         let (by_line, by_place) = (program(line)?, program(place)?);
         let axes = index.len();

@@ -2,7 +2,7 @@
 
 use super::place::HelperThread;
 use super::pool::ThreadPoolOptions;
-use super::region::ParallelScope;
+use super::scope::ParallelScope;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::hint::spin_loop;
@@ -31,9 +31,9 @@ pub(super) struct Helpers {
 
 #[derive(Default)]
 struct Waiting {
-    /// Open regions, each with its number of requested helpers; earliest first.
-    regions: Vec<(Arc<ParallelScope>, usize)>,
-    /// Background work, run when no region requests helpers.
+    /// Open scopes, each with its number of requested helpers; earliest first.
+    scopes: Vec<(Arc<ParallelScope>, usize)>,
+    /// Background work, run when no scope requests helpers.
     later: VecDeque<Box<dyn FnOnce() + Send>>,
     threads: usize,
     /// The threads started by this pool.
@@ -73,18 +73,18 @@ impl Helpers {
         self.options.affinity
     }
 
-    /// Requests up to `count` helpers for a region.
-    pub(super) fn invite(self: &Arc<Self>, region: &Arc<ParallelScope>, count: usize) {
+    /// Requests up to `count` helpers for a scope.
+    pub(super) fn invite(self: &Arc<Self>, scope: &Arc<ParallelScope>, count: usize) {
         let mut waiting = self.lock();
         self.start(&mut waiting, count);
-        waiting.regions.push((region.clone(), count));
+        waiting.scopes.push((scope.clone(), count));
         self.wake(waiting);
     }
 
-    /// Withdraws the request of a region.
-    pub(super) fn withdraw(&self, region: &Arc<ParallelScope>) {
+    /// Withdraws the request of a scope.
+    pub(super) fn withdraw(&self, scope: &Arc<ParallelScope>) {
         let mut waiting = self.lock();
-        waiting.regions.retain(|(other, _)| !Arc::ptr_eq(other, region));
+        waiting.scopes.retain(|(other, _)| !Arc::ptr_eq(other, scope));
         self.count(&waiting);
     }
 
@@ -136,7 +136,7 @@ impl Helpers {
 
     /// Updates the number of requested helpers.
     fn count(&self, waiting: &Waiting) -> usize {
-        let places: usize = waiting.regions.iter().map(|(_, places)| places).sum();
+        let places: usize = waiting.scopes.iter().map(|(_, places)| places).sum();
         let places = places + waiting.later.len() + usize::from(waiting.is_closed);
         self.places.store(places, Ordering::Release);
         places
@@ -179,10 +179,10 @@ impl Helpers {
 
     fn serve(&self) {
         IS_HELPER.set(true);
-        let seat = Arc::new(HelperThread::here(self.may_move()));
+        let thread = Arc::new(HelperThread::here(self.may_move()));
         loop {
             match self.next() {
-                Next::ParallelScope(region) => region.join(&seat),
+                Next::ParallelScope(scope) => scope.join(&thread),
                 Next::Later(work) => drop(catch_unwind(AssertUnwindSafe(work))),
                 Next::End => return,
             }
@@ -215,13 +215,13 @@ impl Helpers {
     }
 
     fn take(&self, waiting: &mut Waiting) -> Option<Next> {
-        let next = if let Some((region, places)) = waiting.regions.first_mut() {
-            let region = region.clone();
+        let next = if let Some((scope, places)) = waiting.scopes.first_mut() {
+            let scope = scope.clone();
             *places -= 1;
             if *places == 0 {
-                waiting.regions.remove(0);
+                waiting.scopes.remove(0);
             }
-            Next::ParallelScope(region)
+            Next::ParallelScope(scope)
         } else if let Some(work) = waiting.later.pop_front() {
             Next::Later(work)
         } else if waiting.is_closed {

@@ -102,25 +102,25 @@ mod tests {
     #[test]
     fn a_thread_is_moved_and_may_run_everywhere_again() {
         let all = sched_getaffinity(None).unwrap();
-        let seat = HelperThread::here(true);
+        let thread = HelperThread::here(true);
         if all.count() > 1 {
             let before = processor();
-            seat.leave(before);
+            thread.leave(before);
             assert_eq!(sched_getaffinity(None).unwrap(), all);
-            let kept = seat.bring(before).unwrap();
+            let kept = thread.bring(before).unwrap();
             assert_eq!((processor(), sched_getaffinity(None).unwrap().count()), (before, 1));
-            assert!(seat.bring(before).is_none());
+            assert!(thread.bring(before).is_none());
             drop(kept);
         }
-        assert!(seat.bring(usize::MAX).is_none());
+        assert!(thread.bring(usize::MAX).is_none());
         assert_eq!(sched_getaffinity(None).unwrap(), all);
     }
     #[test]
     fn a_thread_that_may_not_be_moved_is_not() {
         let all = sched_getaffinity(None).unwrap();
-        let seat = HelperThread::here(false);
-        assert!(seat.bring(processor()).is_none());
-        seat.leave(processor());
+        let thread = HelperThread::here(false);
+        assert!(thread.bring(processor()).is_none());
+        thread.leave(processor());
         assert_eq!(sched_getaffinity(None).unwrap(), all);
     }
 }

@@ -1,6 +1,6 @@
 use super::{Application, NearMiss};
 use crate::cost::HardwareModel;
-use crate::lower::Trials;
+use crate::lower::LoweringCache;
 use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ pub struct Context {
     machine: HardwareModel,
     storage: Storage,
     bindings: Bindings,
-    trials: Trials,
+    lowerings: LoweringCache,
     pub(crate) applications: Vec<Application>,
     pub(crate) near_misses: Vec<NearMiss>,
     pub(crate) detail: String,
@@ -50,18 +50,18 @@ impl Context {
 
     /// A context for passes within a pass: it permits every rewrite and shares the cache of lowered kernels.
     pub(crate) fn within(&self) -> Self {
-        let Self { machine, storage, bindings, ref trials, .. } = *self;
-        Self { machine, storage, bindings, trials: trials.clone(), ..Self::default() }
+        let Self { machine, storage, bindings, ref lowerings, .. } = *self;
+        Self { machine, storage, bindings, lowerings: lowerings.clone(), ..Self::default() }
     }
 
     /// The same context for another graph, with an empty cache of kernels.
     pub(crate) fn fresh(&self) -> Self {
-        Self { trials: Trials::default(), ..self.clone() }
+        Self { lowerings: LoweringCache::default(), ..self.clone() }
     }
 
     /// The cache of lowered kernels.
-    pub(crate) fn trials(&self) -> &Trials {
-        &self.trials
+    pub(crate) fn lowerings(&self) -> &LoweringCache {
+        &self.lowerings
     }
 
     /// Disables a pass or rule by name.

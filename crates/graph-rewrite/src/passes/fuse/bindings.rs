@@ -65,9 +65,10 @@ impl Partition<'_> {
     /// Elementwise nodes that a kernel computes before its main operator.
     fn prologue(&self, group: GroupId) -> BTreeSet<NodeId> {
         let nodes = &self.groups[group];
-        let anchors: BTreeSet<NodeId> = nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set();
+        let main_operators: BTreeSet<NodeId> =
+            nodes.iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set();
         let mut found: BTreeSet<NodeId> = self.cone(nodes, &self.results(nodes)).free.into_iter().ordered_set();
-        found.extend(nodes.iter().filter(|&&id| self.is_elementwise(id) && !self.depends(vec![id], &anchors)));
+        found.extend(nodes.iter().filter(|&&id| self.is_elementwise(id) && !self.depends(vec![id], &main_operators)));
         found.retain(|&id| !self.is_scores(id) && !self.inputs(id).is_empty());
         found
     }

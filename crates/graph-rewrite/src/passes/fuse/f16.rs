@@ -39,8 +39,8 @@ impl Partition<'_> {
     fn keep_searched(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
         let cone = self.cone(nodes, &self.results(nodes));
-        let anchors = self.anchors(group);
-        let is_read = |id: &NodeId| self.is_searched(*id) && !self.depends(vec![*id], &anchors);
+        let main_operators = self.main_operators(group);
+        let is_read = |id: &NodeId| self.is_searched(*id) && !self.depends(vec![*id], &main_operators);
         let searched = nodes.iter().copied().chain(cone.free).filter(is_read);
         let searched: Vec<NodeId> = searched.collect();
         for id in searched {
@@ -67,8 +67,8 @@ impl Partition<'_> {
         if !nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.accumulated().is_some())) {
             return None;
         }
-        let trial = self.try_lower(nodes);
-        let Computation::Nest(mut own) = trial.as_ref().as_ref().ok()?.clone() else { return None };
+        let lowered = self.try_lower(nodes);
+        let Computation::Nest(mut own) = lowered.as_ref().as_ref().ok()?.clone() else { return None };
         for operand in own.nest_mut().body.operands.iter_mut().filter(|operand| operand.space != MemorySpace::Host) {
             operand.dtype = stored(operand.dtype);
         }
@@ -76,23 +76,24 @@ impl Partition<'_> {
     }
 
     /// The main operators of a group.
-    fn anchors(&self, group: GroupId) -> BTreeSet<NodeId> {
+    fn main_operators(&self, group: GroupId) -> BTreeSet<NodeId> {
         self.groups[group].iter().copied().filter(|&id| !self.is_elementwise(id)).ordered_set()
     }
 
     /// The f16 operands of its matmuls that a kernel computes itself: the nearest operators that are not layout
     /// changes.
     fn computed_f16(&self, group: GroupId, stored: impl Fn(DType) -> DType) -> BTreeSet<NodeId> {
-        let (nodes, anchors) = (&self.groups[group], self.anchors(group));
+        let (nodes, main_operators) = (&self.groups[group], self.main_operators(group));
         let is_half = |id: NodeId| {
             let ty = self.graph.ty(Value { node: id, port: 0 });
             ty.is_some_and(|ty| stored(ty.dtype) == DType::F16)
         };
-        let mut stack: Vec<NodeId> = anchors.iter().flat_map(|&id| self.inputs(id)).map(|value| value.node).collect();
+        let mut stack: Vec<NodeId> =
+            main_operators.iter().flat_map(|&id| self.inputs(id)).map(|value| value.node).collect();
         let (mut seen, mut found) = (BTreeSet::new(), BTreeSet::new());
         while let Some(id) = stack.pop() {
             let inside = nodes.contains(&id) || (self.is_free(id) && !self.inputs(id).is_empty());
-            if !inside || !is_half(id) || self.depends(vec![id], &anchors) || !seen.insert(id) {
+            if !inside || !is_half(id) || self.depends(vec![id], &main_operators) || !seen.insert(id) {
                 continue;
             }
             match (self.op(id).and_then(|op| op.movement()), self.inputs(id)) {

@@ -176,8 +176,8 @@ impl Partition<'_> {
 
     /// True for groups whose only main operators are reductions of this form.
     fn reduces(&self, group: GroupId, form: &Option<Reduced<'_>>) -> bool {
-        let mut anchors = self.groups[group].iter().filter(|&&id| !self.is_elementwise(id));
-        !self.groups[group].is_empty() && anchors.all(|&id| self.reduced(id) == *form)
+        let mut main_operators = self.groups[group].iter().filter(|&&id| !self.is_elementwise(id));
+        !self.groups[group].is_empty() && main_operators.all(|&id| self.reduced(id) == *form)
     }
 
     fn is_device(&self, value: Value) -> bool {
@@ -311,7 +311,7 @@ impl Partition<'_> {
         match self.try_lower(&nodes).as_ref() {
             Ok(_) => {
                 self.assign(group, [id]);
-                self.note_trial(group);
+                self.note_lowering(group);
                 true
             }
             // The kernel grows up to the size limits; the rest becomes another kernel.

@@ -40,7 +40,7 @@ impl Pass for Fuse {
 
     fn run(&self, graph: &Graph, context: &mut Context) -> Result<Graph, RewriteError> {
         let failed = |source| RewriteError::graph("fuse", source);
-        let mut partition = Partition::new(graph, context.trials(), context.bindings()).map_err(failed)?;
+        let mut partition = Partition::new(graph, context.lowerings(), context.bindings()).map_err(failed)?;
         if context.is_enabled(FUSION) {
             partition.seed();
             for group in 0..partition.groups.len() {
@@ -70,8 +70,9 @@ fn explain(partition: &Partition, context: &mut Context) {
     for (group, nodes) in partition.groups.iter().enumerate() {
         for other in partition.connected(group).into_iter().filter(|&other| other > group) {
             let both: BTreeSet<NodeId> = nodes.union(&partition.groups[other]).copied().ordered_set();
-            let anchors = [nodes, &partition.groups[other]].map(|nodes| outline::anchor(partition.graph, nodes));
-            let [Some(first), Some(second)] = anchors else { continue };
+            let main_operators =
+                [nodes, &partition.groups[other]].map(|nodes| outline::main_operator(partition.graph, nodes));
+            let [Some(first), Some(second)] = main_operators else { continue };
             let name = partition.graph.node(second).map_or("", |node| node.op.name());
             context.missed("fuse", partition.graph, first, || {
                 format!("not one kernel with {name} %{}: {}", second.number(), partition.refusal(&both))

@@ -2,7 +2,7 @@ use super::body::Body;
 use super::pairs;
 use super::partition::Partition;
 use crate::error::RewriteError;
-use crate::lower::Trial;
+use crate::lower::LoweringResult;
 use crate::passes::Context;
 use rewire_graph::nest::Nest;
 use rewire_graph::op::{Fused, ScoreKind};
@@ -24,9 +24,9 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
     while let Some(Outline { nodes, body, kernel, operands, results }) = kernels.next() {
         left -= 1;
         let inputs = copies.find(&operands).map_err(failed)?;
-        let Some(anchor) = anchor(graph, nodes) else { continue };
-        let values: Vec<Value> = if context.permits("fuse", graph, anchor) {
-            let path = graph.node(anchor).map_or("", |node| node.path.as_str());
+        let Some(main_operator) = main_operator(graph, nodes) else { continue };
+        let values: Vec<Value> = if context.permits("fuse", graph, main_operator) {
+            let path = graph.node(main_operator).map_or("", |node| node.path.as_str());
             let ports = 0..results.len() as u32;
             let copy = fused
                 .add(Arc::new(Fused { name: name(&body), nest: nest(&kernel), body }), &inputs, path)
@@ -56,7 +56,7 @@ pub(super) fn outline(partition: &Partition, context: &mut Context) -> Result<Gr
 struct Outline<'a> {
     nodes: &'a BTreeSet<NodeId>,
     body: Graph,
-    kernel: Trial,
+    kernel: LoweringResult,
     operands: Vec<Value>,
     results: Vec<NodeId>,
 }
@@ -111,7 +111,7 @@ impl<'a> Kernels<'a> {
 }
 
 /// The nest of a kernel that is not custom.
-fn nest(kernel: &Trial) -> Option<Arc<Nest>> {
+fn nest(kernel: &LoweringResult) -> Option<Arc<Nest>> {
     Some(Arc::new(kernel.as_ref().as_ref().ok()?.nest()?.clone()))
 }
 
@@ -135,7 +135,7 @@ fn name(body: &Graph) -> String {
     let combined = || body.ids().filter_map(|id| body.node(id)).find(|node| node.op.accumulated().is_some());
     match (norm, anchor_name(body, &count).or_else(|| combined().filter(|_| norm.is_none()).map(|node| node.op.name())))
     {
-        (Some(norm), Some(anchor)) => format!("{norm}_{anchor}"),
+        (Some(norm), Some(main_operator)) => format!("{norm}_{main_operator}"),
         (Some(name), None) | (None, Some(name)) => name.to_owned(),
         (None, None) => "pointwise".to_owned(),
     }
@@ -162,9 +162,9 @@ fn anchor_name(body: &Graph, count: &dyn Fn(&str) -> usize) -> Option<&'static s
 }
 
 /// The first operator that is not elementwise, or the first of all.
-pub(super) fn anchor(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
-    let anchor = nodes.iter().find(|&&id| graph.node(id).is_some_and(|node| node.op.elementwise().is_none()));
-    anchor.or_else(|| nodes.first()).copied()
+pub(super) fn main_operator(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Option<NodeId> {
+    let main_operator = nodes.iter().find(|&&id| graph.node(id).is_some_and(|node| node.op.elementwise().is_none()));
+    main_operator.or_else(|| nodes.first()).copied()
 }
 
 /// Adds the operators of a body as they are and returns its results.

@@ -2,7 +2,7 @@ use super::body::Body;
 use super::pairs;
 use crate::device::{BindingChunks, Target};
 use crate::lower::pooled;
-use crate::lower::{Trial, Trials};
+use crate::lower::{LoweringCache, LoweringResult};
 use crate::rules::BINDINGS;
 use rewire_graph::op::{MatMul, Op, Role};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
@@ -16,7 +16,7 @@ pub(super) const OPERATORS: usize = 192;
 
 /// Largest number of free nodes in a tried kernel, last in order. The kernel reads earlier free nodes from memory,
 /// unless a later attempt adds them.
-const TRIAL_NODES: usize = 256;
+const LOWERED_NODES: usize = 256;
 
 /// The nodes that a kernel computes in addition to its own, and the values that it reads.
 pub(super) struct Cone {
@@ -41,7 +41,7 @@ pub(super) struct Partition<'a> {
     pub tables: BTreeSet<Value>,
     /// Largest number of storage bindings of a kernel.
     pub most_bindings: usize,
-    trials: Trials,
+    lowerings: LoweringCache,
     /// By [`NodeId::number`].
     facts: Vec<NodeInfo>,
 }
@@ -57,13 +57,13 @@ struct NodeInfo {
     is_output: bool,
     is_leaf: bool,
     is_elementwise: bool,
-    /// See [`Trials`].
+    /// See [`LoweringCache`].
     operator: u32,
     types: Vec<u32>,
 }
 
 impl<'a> Partition<'a> {
-    pub fn new(graph: &'a Graph, trials: &Trials, most_bindings: usize) -> Result<Self, GraphError> {
+    pub fn new(graph: &'a Graph, lowerings: &LoweringCache, most_bindings: usize) -> Result<Self, GraphError> {
         let live = graph.live();
         let mut order = graph.order()?;
         order.retain(|id| live.contains(id));
@@ -84,8 +84,8 @@ impl<'a> Partition<'a> {
                 is_output: false,
                 is_leaf,
                 is_elementwise,
-                operator: if is_leaf { 0 } else { trials.operator(&node.op) },
-                types: node.types.iter().map(|ty| trials.ty(ty)).collect(),
+                operator: if is_leaf { 0 } else { lowerings.operator(&node.op) },
+                types: node.types.iter().map(|ty| lowerings.ty(ty)).collect(),
             };
         }
         for (_, value) in graph.outputs() {
@@ -104,7 +104,7 @@ impl<'a> Partition<'a> {
             pooled,
             tables,
             most_bindings,
-            trials: trials.clone(),
+            lowerings: lowerings.clone(),
             facts,
         })
     }
@@ -212,7 +212,7 @@ impl<'a> Partition<'a> {
     }
 
     /// Records that the unchanged kernel was lowered.
-    pub fn note_trial(&mut self, group: GroupId) {
+    pub fn note_lowering(&mut self, group: GroupId) {
         let nodes = &self.groups[group];
         self.tried[group] = Some(self.cone(nodes, &self.results(nodes)).window);
     }
@@ -228,7 +228,7 @@ impl<'a> Partition<'a> {
                 continue;
             }
             if !nodes.contains(&id) {
-                if free.len() == TRIAL_NODES {
+                if free.len() == LOWERED_NODES {
                     window = position + 1;
                     break;
                 }
@@ -304,28 +304,28 @@ impl<'a> Partition<'a> {
     }
 
     /// Lowers `nodes` with the free nodes that they depend on to one kernel, or returns the reason why that fails.
-    pub fn try_lower(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+    pub fn try_lower(&self, nodes: &BTreeSet<NodeId>) -> LoweringResult {
         let results = self.results(nodes);
         self.lowered(nodes, &results, self.cone(nodes, &results).window)
     }
 
     /// Lowers `nodes` to one kernel that reads all other values from memory, or returns the reason why that fails.
-    pub fn try_lower_alone(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+    pub fn try_lower_alone(&self, nodes: &BTreeSet<NodeId>) -> LoweringResult {
         self.lowered(nodes, &self.results(nodes), usize::MAX)
     }
 
     /// Lowers `nodes` with all free nodes that they depend on, without a limit, or returns the reason why that fails.
-    pub fn try_lower_whole(&self, nodes: &BTreeSet<NodeId>) -> Trial {
+    pub fn try_lower_whole(&self, nodes: &BTreeSet<NodeId>) -> LoweringResult {
         self.lowered(nodes, &self.results(nodes), 0)
     }
 
-    fn lowered(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId], window: usize) -> Trial {
+    fn lowered(&self, nodes: &BTreeSet<NodeId>, results: &[NodeId], window: usize) -> LoweringResult {
         self.kernel(&Body::new(self, nodes, results, window))
     }
 
     /// The kernel of a body, or the reason why it has none.
-    pub fn kernel(&self, body: &Body) -> Trial {
-        self.trials.kernel(body.form(self), || body.graph(self.graph))
+    pub fn kernel(&self, body: &Body) -> LoweringResult {
+        self.lowerings.kernel(body.form(self), || body.graph(self.graph))
     }
 
     /// True for nodes that a kernel of `nodes` computes itself: these, and free nodes from position `window` on.
@@ -410,7 +410,7 @@ impl Partition<'_> {
     /// The origin of a value outside `nodes`, traced through free nodes with one operand.
     fn source(&self, nodes: &BTreeSet<NodeId>, value: Value) -> Value {
         let mut source = value;
-        for _ in 0..TRIAL_NODES {
+        for _ in 0..LOWERED_NODES {
             match self.inputs(source.node) {
                 &[producer] if self.is_free(source.node) && !nodes.contains(&producer.node) => source = producer,
                 _ => break,

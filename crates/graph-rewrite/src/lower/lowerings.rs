@@ -11,10 +11,10 @@ const KEPT: usize = 1 << 12;
 
 /// Caches the kernels of bodies: equal bodies are lowered once, across layers and graphs.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trials(Arc<Mutex<Known>>);
+pub(crate) struct LoweringCache(Arc<Mutex<Known>>);
 
 /// A kernel, or the reason why a body has none.
-pub(crate) type Trial = Arc<Result<Computation, NotLowerable>>;
+pub(crate) type LoweringResult = Arc<Result<Computation, NotLowerable>>;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -22,10 +22,10 @@ struct Known {
     addresses: HashMap<usize, (Arc<dyn Op>, u32)>,
     operators: HashMap<Identity, u32>,
     types: HashMap<Type, u32>,
-    kernels: HashMap<Vec<u32>, Trial>,
+    kernels: HashMap<Vec<u32>, LoweringResult>,
 }
 
-impl Trials {
+impl LoweringCache {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -55,16 +55,16 @@ impl Trials {
     }
 
     /// The kernel of a body; `form` is equal for equal bodies.
-    pub fn kernel(&self, form: Vec<u32>, body: impl FnOnce() -> Result<Graph, GraphError>) -> Trial {
-        if let Some(trial) = self.known().kernels.get(&form) {
-            return Arc::clone(trial);
+    pub fn kernel(&self, form: Vec<u32>, body: impl FnOnce() -> Result<Graph, GraphError>) -> LoweringResult {
+        if let Some(lowered) = self.known().kernels.get(&form) {
+            return Arc::clone(lowered);
         }
         let made = body().map_err(|error| NotLowerable::Form(error.to_string())).and_then(|body| computation(&body));
-        let trial = Arc::new(made);
+        let lowered = Arc::new(made);
         let kernels = &mut self.known().kernels;
         if kernels.len() < KEPT {
-            kernels.insert(form, Arc::clone(&trial));
+            kernels.insert(form, Arc::clone(&lowered));
         }
-        trial
+        lowered
     }
 }

@@ -14,7 +14,7 @@ use web_time::{Duration, Instant};
 /// Work that helpers may join while it is open.
 pub(super) struct ParallelScope {
     work: &'static (dyn Fn(&Member<'_>) + Sync),
-    crew: Mutex<Participants>,
+    participants: Mutex<Participants>,
     /// Number of helpers at work.
     at_work: AtomicUsize,
     left: Condvar,
@@ -27,11 +27,11 @@ pub(super) struct ParallelScope {
 struct Participants {
     is_open: bool,
     /// The helpers at work.
-    seats: Vec<Arc<HelperThread>>,
+    threads: Vec<Arc<HelperThread>>,
     panic: Option<Box<dyn Any + Send>>,
 }
 
-/// A thread that participates in a region.
+/// A thread that participates in a scope.
 pub(crate) struct Member<'r> {
     role: Role<'r>,
     /// For a caller, the start of its latest task; for a helper, the time when it was last moved.
@@ -60,19 +60,19 @@ impl<'r> Member<'r> {
     /// Must be called before each task. Moves a helper away from the caller's CPU.
     pub(crate) fn begin_task(&self) {
         match self.role {
-            Role::Caller(region) if region.may_move => {
-                region.processor.store(processor(), Ordering::Relaxed);
+            Role::Caller(scope) if scope.may_move => {
+                scope.processor.store(processor(), Ordering::Relaxed);
                 let now = Instant::now();
                 if let Some(begun) = self.latest.replace(Some(now)) {
                     self.longest.set(self.longest.get().max(now - begun));
                 }
             }
-            Role::Helper(region, seat) if region.may_move => {
+            Role::Helper(scope, thread) if scope.may_move => {
                 let here = processor();
-                if here == region.processor.load(Ordering::Relaxed)
+                if here == scope.processor.load(Ordering::Relaxed)
                     && self.latest.get().is_none_or(|moved| moved.elapsed() > STAY)
                 {
-                    seat.leave(here);
+                    thread.leave(here);
                     self.latest.set(Some(Instant::now()));
                 }
             }
@@ -83,32 +83,32 @@ impl<'r> Member<'r> {
 
 impl ParallelScope {
     fn lock(&self) -> MutexGuard<'_, Participants> {
-        self.crew.lock().unwrap_or_else(PoisonError::into_inner)
+        self.participants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs the work on a helper, if the region is open.
-    pub(super) fn join(&self, seat: &Arc<HelperThread>) {
-        let mut crew = self.lock();
-        if !crew.is_open {
+    /// Runs the work on a helper, if the scope is open.
+    pub(super) fn join(&self, thread: &Arc<HelperThread>) {
+        let mut participants = self.lock();
+        if !participants.is_open {
             return;
         }
-        crew.seats.push(seat.clone());
-        self.at_work.store(crew.seats.len(), Ordering::Relaxed);
-        drop(crew);
-        let member = Member::new(Role::Helper(self, seat));
+        participants.threads.push(thread.clone());
+        self.at_work.store(participants.threads.len(), Ordering::Relaxed);
+        drop(participants);
+        let member = Member::new(Role::Helper(self, thread));
         let failed = catch_unwind(AssertUnwindSafe(|| (self.work)(&member))).err();
-        let mut crew = self.lock();
-        crew.seats.retain(|other| !Arc::ptr_eq(other, seat));
+        let mut participants = self.lock();
+        participants.threads.retain(|other| !Arc::ptr_eq(other, thread));
         if failed.is_some() {
-            crew.panic = failed;
+            participants.panic = failed;
         }
-        self.at_work.store(crew.seats.len(), Ordering::Release);
-        if !crew.is_open {
+        self.at_work.store(participants.threads.len(), Ordering::Release);
+        if !participants.is_open {
             self.left.notify_all();
         }
     }
 
-    /// Closes the region and waits for helpers at work. If helpers may be moved, a helper that takes longer than `patience`
+    /// Closes the scope and waits for helpers at work. If helpers may be moved, a helper that takes longer than `patience`
     /// is probably waiting for its CPU, and is moved to the caller's.
     fn close(self: &Arc<Self>, helpers: &Helpers, patience: Duration) -> Option<Box<dyn Any + Send>> {
         helpers.withdraw(self);
@@ -117,22 +117,22 @@ impl ParallelScope {
         while self.at_work.load(Ordering::Acquire) > 0 && begun.elapsed() < AWAKE {
             spin_loop();
         }
-        let mut crew = self.lock();
-        while let Some(seat) = crew.seats.first().cloned() {
+        let mut participants = self.lock();
+        while let Some(thread) = participants.threads.first().cloned() {
             if !self.may_move {
-                crew = self.left.wait(crew).unwrap_or_else(PoisonError::into_inner);
+                participants = self.left.wait(participants).unwrap_or_else(PoisonError::into_inner);
                 continue;
             }
             if let Some(rest) = patience.checked_sub(begun.elapsed()) {
-                crew = self.left.wait_timeout(crew, rest).unwrap_or_else(PoisonError::into_inner).0;
+                participants = self.left.wait_timeout(participants, rest).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
-            let _kept = seat.bring(processor());
-            while crew.seats.iter().any(|other| Arc::ptr_eq(other, &seat)) {
-                crew = self.left.wait(crew).unwrap_or_else(PoisonError::into_inner);
+            let _kept = thread.bring(processor());
+            while participants.threads.iter().any(|other| Arc::ptr_eq(other, &thread)) {
+                participants = self.left.wait(participants).unwrap_or_else(PoisonError::into_inner);
             }
         }
-        crew.panic.take()
+        participants.panic.take()
     }
 }
 
@@ -149,25 +149,25 @@ pub(crate) fn with_helpers(helpers: usize, work: impl Fn(&Member<'_>) + Sync) {
         Role::Alone | Role::Caller(_) => work(member),
     };
     let borrowed: &(dyn Fn(&Member<'_>) + Sync) = &on_pool;
-    // SAFETY: only the lifetime changes. Helpers call the work only between entering and leaving the region, none enters after it is
-    // closed, and this function returns or unwinds only after it has closed the region and all have left.
+    // SAFETY: only the lifetime changes. Helpers call the work only between entering and leaving the scope, none enters after it is
+    // closed, and this function returns or unwinds only after it has closed the scope and all have left.
     let lasting = unsafe {
         std::mem::transmute::<&(dyn Fn(&Member<'_>) + Sync), &'static (dyn Fn(&Member<'_>) + Sync)>(borrowed)
     };
-    let crew = Participants { is_open: true, seats: vec![], panic: None };
+    let participants = Participants { is_open: true, threads: vec![], panic: None };
     let may_move = pool.helpers().may_move();
-    let region = Arc::new(ParallelScope {
+    let scope = Arc::new(ParallelScope {
         work: lasting,
-        crew: Mutex::new(crew),
+        participants: Mutex::new(participants),
         at_work: AtomicUsize::new(0),
         left: Condvar::new(),
         may_move,
         processor: AtomicUsize::new(if may_move { processor() } else { 0 }),
     });
-    pool.helpers().invite(&region, helpers);
-    let member = Member::new(Role::Caller(&region));
+    pool.helpers().invite(&scope, helpers);
+    let member = Member::new(Role::Caller(&scope));
     let own = catch_unwind(AssertUnwindSafe(|| work(&member)));
-    let theirs = region.close(pool.helpers(), PATIENCE.max(2 * member.longest.get()));
+    let theirs = scope.close(pool.helpers(), PATIENCE.max(2 * member.longest.get()));
     if let Some(panic) = own.err().or(theirs) {
         resume_unwind(panic);
     }
