@@ -137,7 +137,7 @@ impl Model {
         self.sites().report(self.options().kernel)
     }
 
-    /// The use of [`ModelOptions::device_row_bytes`] on the device of now; `None` if no rows are kept there.
+    /// The use of [`ModelOptions::device_row_bytes`] on the current device; `None` if no rows are kept there.
     ///
     /// ```
     /// use rewire_graph_rewrite::plan::Plan;
