@@ -179,8 +179,8 @@ class Decoder(nn.Module):
         self.norm = nn.RMSNorm(256)
 
     def forward(self, ids: Tensor) -> Tensor:
-        places, halves = [torch.arange(count, device=ids.device) for count in (ids.shape[1], 16)]
-        places = places[:, None] * 10000.0 ** (-halves / 16)
+        places, pairs = [torch.arange(count, device=ids.device) for count in (ids.shape[1], 16)]
+        places = places[:, None] * 10000.0 ** (-pairs / 16)
         angle = torch.cat([places, places], -1)
         x = self.tokens(ids)
         for layer in self.layers:

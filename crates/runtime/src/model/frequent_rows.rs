@@ -1,45 +1,45 @@
-//! The choice of rows that are looked up most often.
+//! Selection of the rows of a table that are looked up most often.
 
 use foldhash::fast::RandomState;
 use std::collections::HashMap;
 
-/// Rows that are compared to find the one that is used least.
+/// Number of rows that are compared to find the least used one.
 const SAMPLE: usize = 8;
 
-/// Counters per place, and lookups per counter until all are halved.
+/// Counters per slot, and lookups per counter until all counts are halved.
 const COUNTERS: usize = 8;
 const AGE: u32 = 4;
 
-/// Bytes of host memory for a place: its entry in the map, its holder, its count, and its counters.
+/// Bytes of host memory per slot: its map entry, its state, its count, and its counters.
 pub(crate) const OVERHEAD: usize = 32 + COUNTERS;
 
-/// The rows of a table that were looked up most often lately, each with a place in a cache. A row replaces another one
-/// once it was looked up more often (TinyLFU, Einziger, Friedman and Manes 2017, with one hash function).
+/// The rows of a table with the most recent lookups, each with a slot of a cache. A row replaces another one once it has
+/// more lookups (TinyLFU, Einziger, Friedman and Manes 2017, with one hash function).
 #[derive(Debug)]
 pub(crate) struct FrequentRows {
     capacity: usize,
     places: HashMap<u32, usize, RandomState>,
-    /// By place.
+    /// Per slot.
     holders: Vec<Holder>,
-    /// By place, the lookups of the row.
+    /// Per slot, the lookups of its row.
     counts: Vec<u8>,
-    /// Lookups of rows without a place, by hash.
+    /// Lookups of rows without a slot, by hash.
     seen: Vec<u8>,
     lookups: u32,
     hand: usize,
 }
 
-/// The use of a place.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Holder {
     Nothing,
-    /// A row whose content is on its way.
+    /// For a row whose content is being copied.
     Reserved,
     Row(u32),
 }
 
 impl FrequentRows {
-    /// Places for `capacity` rows, at least one.
+    /// Slots for `capacity` rows, at least one.
     pub fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         Self {
@@ -53,12 +53,12 @@ impl FrequentRows {
         }
     }
 
-    /// True if a row has a place.
+    /// True if a row has a slot.
     pub fn contains(&self, row: u32) -> bool {
         self.places.contains_key(&row)
     }
 
-    /// Counts a lookup; returns the place of the row.
+    /// Counts a lookup; returns the slot of the row.
     pub fn find(&mut self, row: u32) -> Option<usize> {
         self.age();
         let place = *self.places.get(&row)?;
@@ -66,7 +66,7 @@ impl FrequentRows {
         Some(place)
     }
 
-    /// Counts a row without a place, and reserves one for it if it is looked up more often than the holder.
+    /// Counts a lookup of a row without a slot, and reserves a slot if the row has more lookups than the one in it.
     pub fn reserve(&mut self, row: u32) -> Option<usize> {
         let count = self.seen(row);
         if self.holders.len() < self.capacity {
@@ -86,7 +86,7 @@ impl FrequentRows {
         Some(place)
     }
 
-    /// Gives a reserved place to a row, or releases it if the row has one already.
+    /// Assigns a reserved slot to a row, or releases it if the row already has one.
     pub fn hold(&mut self, place: usize, row: u32) {
         if self.contains(row) {
             return self.release(place);
@@ -95,19 +95,19 @@ impl FrequentRows {
         self.places.insert(row, place);
     }
 
-    /// Gives up a reserved place.
+    /// Frees a slot.
     pub fn release(&mut self, place: usize) {
         (self.holders[place], self.counts[place]) = (Holder::Nothing, 0);
     }
 
-    /// Takes the place of a row away.
+    /// Evicts a row.
     pub fn remove(&mut self, row: u32) {
         if let Some(place) = self.places.remove(&row) {
             self.release(place);
         }
     }
 
-    /// Takes the places of all rows away. Those that are reserved stay so.
+    /// Evicts all rows. Reserved slots stay reserved.
     pub fn clear(&mut self) {
         self.places.clear();
         for place in 0..self.holders.len() {
@@ -117,7 +117,7 @@ impl FrequentRows {
         }
     }
 
-    /// Halves all counts after some lookups, so that rows which are not looked up any more leave.
+    /// Halves all counts after a number of lookups, so that unused rows are evicted.
     fn age(&mut self) {
         self.lookups += 1;
         if self.lookups as usize > self.seen.len().saturating_mul(AGE as usize) {
