@@ -22,12 +22,13 @@ pub(crate) fn lint() -> Result<(), String> {
 }
 
 /// Lints the libraries with further feature sets, the libraries that only support packages, and the program with no and with all optional
-/// features. Runs the program's tests with all features.
+/// features. Runs tests that need these sets.
 pub(crate) fn lint_more() -> Result<(), String> {
     MORE_FEATURES.into_iter().try_for_each(lint_with)?;
     let of_apps = ["-p", "rewire-capi", "-p", "rewire-mobile", "--no-default-features", "--features", "gpu,quiet"];
     run_command(cargo(&[&["clippy"], &of_apps[..], &["--", "-D", "warnings"]].concat()))?;
     run_command(cargo(&["clippy", "-p", "rewire-cli", "--no-default-features", "--", "-D", "warnings"]))?;
+    run_command(cargo(&["test", "-p", "rewire-import", "--no-default-features", "--test", "without_readers"]))?;
     run_command(cargo(&["clippy", "-p", "rewire-cli", "--features", "hnsw", "--", "-D", "warnings"]))?;
     run_command(cargo(&["test", "-p", "rewire-cli", "--features", "hnsw", "--lib", "retrieve"]))
 }

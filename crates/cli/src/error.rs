@@ -6,6 +6,7 @@ use crate::predict::PredictError;
 use crate::rank::RankUsage;
 use crate::requests::InputError;
 use crate::retrieve::RetrieveError;
+#[cfg(feature = "train")]
 use crate::train::TrainFailed;
 use rewire::generate::GenerateError;
 use rewire::graph::DifferentiateError;
@@ -50,6 +51,7 @@ pub enum CliError {
     Eval(#[from] EvalError),
     #[error(transparent)]
     Import(Box<ImportError>),
+    #[cfg(feature = "train")]
     #[error(transparent)]
     Train(Box<TrainFailed>),
     #[error(transparent)]
@@ -98,6 +100,9 @@ pub enum CliError {
     Spills { spilling: usize, all: usize },
     #[error("the training of {op} with seed {seed} failed: {reason}")]
     Quality { op: String, seed: u64, reason: String },
+    #[cfg(not(feature = "train"))]
+    #[error("this build cannot train: build it with the cargo feature `train`")]
+    NoTraining,
     #[error("{worse} of {all} are worse, mixed, or could not be compared")]
     Worse { worse: usize, all: usize },
     #[error(transparent)]
@@ -160,6 +165,7 @@ impl CliError {
             Self::Rewrite(error) => matches!(**error, RewriteError::Unknown { .. }),
             Self::RankUsage(_) => true,
             Self::Predict(error) => error.is_usage(),
+            #[cfg(feature = "train")]
             Self::Train(error) => error.is_usage(),
             Self::Import(error) => error.is_usage(),
             Self::Eval(error) => error.is_usage(),

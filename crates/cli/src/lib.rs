@@ -1,4 +1,5 @@
-//! The rewire program: commands, readers of their input files, and [`train`] for other programs.
+//! The rewire program: commands, readers of their input files, and `train` for other programs.
+#![cfg_attr(not(feature = "train"), allow(dead_code, unused_imports))]
 #![forbid(unsafe_code)]
 
 mod apply;
@@ -25,6 +26,7 @@ mod plan;
 mod predict;
 mod profile;
 mod progress;
+#[cfg(feature = "train")]
 mod quality;
 mod rank;
 mod requests;
@@ -32,15 +34,22 @@ mod retrieve;
 mod run;
 #[cfg(feature = "serve")]
 pub mod serve;
+#[cfg(feature = "train")]
 mod sid;
 mod spread;
 mod stages;
 mod sweep;
 mod table;
 mod tables;
+#[cfg(feature = "train")]
 mod train;
 mod tune;
 mod verify;
+#[cfg(not(feature = "train"))]
+mod without_train;
+
+#[cfg(not(feature = "train"))]
+use without_train::{quality, sid, train};
 
 use args::{Args, Command};
 use error::{CliError, USAGE};
@@ -54,6 +63,7 @@ pub use args::{Common, Train, Watching};
 pub use rank::Titles;
 pub use requests::{InputError, Requests, open};
 pub use stages::MEMORY_IS_SHORT;
+#[cfg(feature = "train")]
 pub use train::{Best, Group, Listener, Rates, StepLine, Summary, TrainingError, train};
 
 /// Runs the program on the arguments of the process. The caller reports whether standard output was open at the start.

@@ -23,6 +23,12 @@ pub enum ImportError {
         /// The file.
         path: String,
     },
+    /// The program was built without readers of exported models.
+    #[error("{path}: this build has no importers: build it with the cargo feature `import`")]
+    NoReader {
+        /// The file.
+        path: String,
+    },
     /// The archive is corrupt or was not written by torch.export.
     #[error("{entry}: {reason}")]
     Archive {

@@ -16,6 +16,30 @@ pub(crate) fn polynomial(x: &Tensor, coefficients: &[f64]) -> Tensor {
 }
 
 impl Context {
+    /// Rounds a float to a narrow type. Values above its range become the largest one if `saturates`, otherwise NaN or infinity.
+    pub fn narrowed(&self, x: &Tensor, ty: ScalarType, saturates: bool) -> Tensor {
+        if ty == ScalarType::F8E8M0 {
+            return x.clone();
+        }
+        let layout = ty.layout();
+        let least = 1 - layout.bias;
+        let nearest = self.rounded_to(x, least, layout.fraction, layout.most);
+        let magnitude = nearest.abs();
+        let above = magnitude.gt(layout.most);
+        let limit = self.with_sign(&self.f(layout.most), x);
+        let beyond = match (saturates || !layout.has_nan, layout.has_infinity) {
+            (true, _) => limit,
+            (false, true) => x * f64::INFINITY,
+            (false, false) => self.f(f64::NAN),
+        };
+        let y = above.select(&beyond, &nearest);
+        // In formats without negative zero, results that would be -0 become 0.
+        let y = if layout.is_unsigned_zero { y.equal(0.0).select(&self.f(0.0), &y) } else { y };
+        // NaN becomes 0 in formats without NaN.
+        let other = if layout.has_nan { x.clone() } else { self.f(0.0) };
+        self.is_nan(x).select(&other, &y)
+    }
+
     /// A 0-dim float constant.
     pub fn f(&self, value: f64) -> Tensor {
         self.scope.scalar(rewire_graph::DType::F32, value)

@@ -1,23 +1,21 @@
-//! Floats of at most 8 bits: decoding, encoding and rounding.
+//! Floats of at most 8 bits: decoding and encoding.
 
 use crate::ScalarType;
-use crate::context::Context;
-use rewire_graph::Tensor;
 
 /// Layout of a narrow float.
-struct Layout {
+pub(crate) struct Layout {
     /// Number of fraction bits.
-    fraction: i32,
-    bias: i32,
-    most: f64,
-    has_infinity: bool,
-    has_nan: bool,
+    pub fraction: i32,
+    pub bias: i32,
+    pub most: f64,
+    pub has_infinity: bool,
+    pub has_nan: bool,
     /// True if the bits of negative zero encode the only NaN.
-    is_unsigned_zero: bool,
+    pub is_unsigned_zero: bool,
 }
 
 impl ScalarType {
-    fn layout(self) -> Layout {
+    pub(crate) fn layout(self) -> Layout {
         let (fraction, bias, most, has_infinity, has_nan, is_unsigned_zero) = match self {
             Self::F4E2M1 => (1, 1, 6.0, false, false, false),
             Self::F8E4M3 => (3, 7, 448.0, false, true, false),
@@ -60,31 +58,5 @@ impl ScalarType {
         let exact = all().find(|&bits| is_same(self.decoded(bits)));
         let near = || all().find(|&bits| self.decoded(bits) == value || value.is_nan() && self.decoded(bits).is_nan());
         exact.or_else(near).unwrap_or_default()
-    }
-}
-
-impl Context {
-    /// Rounds a float to a narrow type. Values above its range become the largest one if `saturates`, otherwise NaN or infinity.
-    pub fn narrowed(&self, x: &Tensor, ty: ScalarType, saturates: bool) -> Tensor {
-        if ty == ScalarType::F8E8M0 {
-            return x.clone();
-        }
-        let layout = ty.layout();
-        let least = 1 - layout.bias;
-        let nearest = self.rounded_to(x, least, layout.fraction, layout.most);
-        let magnitude = nearest.abs();
-        let above = magnitude.gt(layout.most);
-        let limit = self.with_sign(&self.f(layout.most), x);
-        let beyond = match (saturates || !layout.has_nan, layout.has_infinity) {
-            (true, _) => limit,
-            (false, true) => x * f64::INFINITY,
-            (false, false) => self.f(f64::NAN),
-        };
-        let y = above.select(&beyond, &nearest);
-        // In formats without negative zero, results that would be -0 become 0.
-        let y = if layout.is_unsigned_zero { y.equal(0.0).select(&self.f(0.0), &y) } else { y };
-        // NaN becomes 0 in formats without NaN.
-        let other = if layout.has_nan { x.clone() } else { self.f(0.0) };
-        self.is_nan(x).select(&other, &y)
     }
 }

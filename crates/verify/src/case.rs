@@ -1,5 +1,5 @@
 use crate::replay::{self, Replay, ReplayError};
-use crate::verifier::{is_decoder_case, is_exported, is_node_case};
+use crate::verifier::is_folder_case;
 use rewire::weights::{Weights, WeightsError};
 use rewire_graph::{DType, DifferentiateError, Graph, HostTensor, Seed, differentiate};
 use serde_json::Value;
@@ -167,7 +167,7 @@ pub fn cases(path: &Path) -> std::io::Result<Vec<PathBuf>> {
     if !std::fs::metadata(path)?.is_dir() {
         return Ok(vec![path.to_owned()]);
     }
-    if is_exported(path) || is_node_case(path) || is_decoder_case(path) {
+    if is_folder_case(path) {
         return Ok(vec![path.to_owned()]);
     }
     let mut entries = std::fs::read_dir(path)?.collect::<Result<Vec<_>, _>>()?;

@@ -78,7 +78,7 @@ impl ModelFile {
     /// True for a path that may hold a model: a folder, a file that starts like a package, or one with the extension of an exported
     /// model.
     pub fn is_at(path: &Path) -> bool {
-        crate::rank::is_model(path) || path.is_file() && cfg!(feature = "import") && rewire_import::is_model(path)
+        crate::rank::is_model(path) || path.is_file() && rewire_import::is_model(path)
     }
 
     /// Opens a folder, a package or an exported model.
@@ -90,7 +90,6 @@ impl ModelFile {
             let config = crate::rank::read_config_text(path, mapping)?;
             return Ok(Self::Folder(Folder { path: path.to_owned(), config, mapping }));
         }
-        #[cfg(feature = "import")]
         if rewire_import::is_model(path) && !Package::is_at(path) {
             let failed = |source| RankError::Export { name: path.display().to_string(), source: Box::new(source) };
             return Ok(Self::of_export(rewire_import::read(path).map_err(failed)?));

@@ -15,7 +15,7 @@ use std::path::Path;
 const EXPECTED: &str = "expected.safetensors";
 
 /// True for a folder with a language model and expected logits.
-pub(crate) fn is_decoder_case(folder: &Path) -> bool {
+pub(super) fn is_decoder_case(folder: &Path) -> bool {
     [EXPECTED, "prompts.jsonl", "config.json"].iter().all(|file| folder.join(file).is_file())
 }
 

@@ -53,7 +53,7 @@ fn is_unsupported(error: &RankError) -> bool {
 }
 
 /// True for a folder with an exported program and expected results.
-pub(crate) fn is_exported(folder: &Path) -> bool {
+pub(super) fn is_exported(folder: &Path) -> bool {
     folder.join("meta.json").is_file() && PROGRAMS[..2].iter().any(|(file, _)| folder.join(file).is_file())
 }
 

@@ -1,11 +1,9 @@
 mod decoder;
+#[cfg(feature = "import")]
 mod exported;
+#[cfg(feature = "import")]
 mod node_case;
 mod tunings;
-
-pub(crate) use decoder::is_decoder_case;
-pub(crate) use exported::is_exported;
-pub(crate) use node_case::is_node_case;
 
 use crate::case::Expected;
 use crate::replay::ReplayError;
@@ -25,6 +23,22 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+
+/// The test for a kind of folder that is one case, and its replay.
+type FolderCase = (fn(&Path) -> bool, fn(&Verifier, &Path) -> CaseReport);
+
+const FOLDER_CASES: &[FolderCase] = &[
+    #[cfg(feature = "import")]
+    (exported::is_exported, Verifier::exported),
+    #[cfg(feature = "import")]
+    (node_case::is_node_case, Verifier::node_case),
+    (decoder::is_decoder_case, Verifier::decoder),
+];
+
+/// True for a folder that is one case.
+pub(crate) fn is_folder_case(path: &Path) -> bool {
+    FOLDER_CASES.iter().any(|(is_case, _)| is_case(path))
+}
 
 const TOLERANCE: f64 = 2e-5;
 const TOLERANCE_GRADIENT: f64 = 1e-4;
@@ -117,6 +131,7 @@ pub struct Verifier {
 enum Failure {
     #[error(transparent)]
     GoldenCase(#[from] CaseError),
+    #[cfg(feature = "import")]
     #[error(transparent)]
     Exported(#[from] exported::ExportedError),
     #[error(transparent)]
@@ -152,6 +167,7 @@ impl Failure {
             {
                 Status::Unsupported
             }
+            #[cfg(feature = "import")]
             Self::Exported(error) => error.status(),
             Self::Generate(error) => match &**error {
                 GenerateError::Compile(error) if matches!(**error, RewriteError::Unsupported { .. }) => {
@@ -210,14 +226,8 @@ impl Verifier {
 
     /// Replays a case, or the exported programs or the language model of a folder. Failures are reported in the result.
     pub fn verify(&self, path: &Path) -> CaseReport {
-        if is_exported(path) {
-            return self.exported(path);
-        }
-        if is_node_case(path) {
-            return self.node_case(path);
-        }
-        if is_decoder_case(path) {
-            return self.decoder(path);
+        if let Some((_, replay)) = FOLDER_CASES.iter().find(|(is_case, _)| is_case(path)) {
+            return replay(self, path);
         }
         let mut report = self.report(path);
         let replayed = self.load(path, &mut report).and_then(|mut loaded| {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 const TOLERANCE: [f64; 2] = [1e-3, 1e-7];
 
 /// True for a folder with an ONNX backend case.
-pub(crate) fn is_node_case(folder: &Path) -> bool {
+pub(super) fn is_node_case(folder: &Path) -> bool {
     folder.join(ONNX).is_file() && folder.join("test_data_set_0").is_dir()
 }
 
