@@ -20,7 +20,7 @@ const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "traini
 
 /// Lints prose and code, which rebuilds all libraries, and checks the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
-    run_command(cargo(&["test", "-p", "rewire-tests", "--test", "reference", "prose_of_all_files"]))?;
+    run_command(cargo(&["test", "--workspace", "--test", "reference", "prose_of_all_files"]))?;
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     features::lint()?;
     supply::check()
@@ -113,7 +113,7 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// Writes the generated pages, which tests compare with the sources.
 pub(crate) fn write_reference() -> Result<(), String> {
-    let mut command = cargo(&["test", "--quiet", "-p", "rewire-tests", "--test", "reference", "the_page_of"]);
+    let mut command = cargo(&["test", "--quiet", "--workspace", "--test", "reference", "the_page_of"]);
     command.env("REWIRE_WRITE_REFERENCE", "1");
     run_command(command)
 }
