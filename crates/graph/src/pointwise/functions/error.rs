@@ -1,16 +1,16 @@
-use super::op::{Erf, Exp};
+use super::exponential::exp_within;
+use super::op::Erf;
 use super::{Algebra, Declaration, Unary, UnaryOp, Vectors, Wgsl};
 use crate::Scalar::F32;
 use std::f64::consts::{FRAC_2_SQRT_PI, PI};
 
-/// `erfc(x) e^(x^2)` for `x` in `0.9..4.2` as a polynomial of `(1 / (1 + x / 2) - ERFC_CENTRE) * ERFC_SCALE`.
+/// `-ln(erfc(x))` for `x` in `0.9..4` as a polynomial of `x`.
 const ERFC: [f32; 7] =
-    [0.260_658_97, 0.158_992_96, 0.032_952_994, 0.003_914_13, 5.995_91e-5, -4.552_465e-5, -1.849_316e-6];
-const ERFC_CENTRE: f32 = 0.506_117_9;
-const ERFC_SCALE: f32 = 1.0 / 0.183_537_26;
-/// `(erf(x) / (2 x / sqrt(pi)) - 1) / x^2` as a polynomial of `x^2`.
-const ERF: [f32; 8] =
-    [-1.0 / 3.0, 0.1, -1.0 / 42.0, 1.0 / 216.0, -1.0 / 1320.0, 1.0 / 9360.0, -1.0 / 75_600.0, 1.0 / 685_440.0];
+    [1.774_945e-4, 1.127_749_6, 0.637_059_75, 0.104_037_36, -0.022_277_087, 0.003_055_607_4, -1.971_817_1e-4];
+/// `erf(x) / x - 1` for `x` in `0..0.95` as a polynomial of `x^2`.
+const ERF: [f32; 6] = [0.128_379_14, -0.376_124_47, 0.112_813_205, -0.026_748_864, 0.004_967_507, -5.862_082_5e-4];
+/// The end of the range of `ERF`.
+const SPLIT: f32 = 0.95;
 
 impl Unary for Erf {
     const DECLARATION: Declaration = Declaration {
@@ -64,20 +64,18 @@ fn erf(x: f32) -> f32 {
         (1.0 - (-a * a).exp() / PI.sqrt() / fraction).copysign(x)
     };
 
-    /// The Maclaurin series below 0.95, a fit of `erfc(x) e^(x^2)` above.
+    /// Minimax fits of erf below 0.95 and of the logarithm of erfc above. Vectors below compute only the former.
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        let one = v.splat(1.0);
-        let a = v.clamp(v.abs(x), 0.0, 4.2);
-        let z = v.mul(a, a);
-        let small = v.mul_add(a, v.mul(z, v.polynomial(z, ERF)), a);
-        let small = v.mul(small, v.splat(std::f32::consts::FRAC_2_SQRT_PI));
-        let u = v.div(one, v.mul_add(v.splat(0.5), a, one));
-        let u = v.mul(v.sub(u, v.splat(ERFC_CENTRE)), v.splat(ERFC_SCALE));
-        let g = v.polynomial(u, ERFC);
-        let large = v.sub(one, v.mul(Exp::lanes(v, v.neg(z)), g));
-        let y = v.select(v.less(a, v.splat(0.95)), small, large);
-        v.signed(y, x)
+        let (a, most) = (v.abs(x), v.splat(4.0));
+        let a = v.select(v.less(most, a), most, a);
+        let small = v.mul_add(a, v.polynomial(v.mul(a, a), ERF), a);
+        let is_small = v.less(a, v.splat(SPLIT));
+        if !v.any(v.not(is_small)) {
+            return v.signed(small, x);
+        }
+        let erfc = exp_within(v, v.neg(v.polynomial(a, ERFC)));
+        v.signed(v.select(is_small, small, v.sub(v.splat(1.0), erfc)), x)
     }
 
     fn gradient<A: Algebra>(at: &mut A, x: &A::Value, _: &A::Value, g: &A::Value) -> Option<A::Value> {

@@ -36,6 +36,13 @@ fn power_of_two<V: Vectors>(v: V, n: V::Words, offset: i32) -> V::Floats {
     v.of_bits(v.shift_up(biased, EXPONENT))
 }
 
+/// `e^x` for `x` in `-87..88`, whose results are normal numbers.
+#[inline(always)]
+pub(super) fn exp_within<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+    let (n, r) = reduce(v, x);
+    v.mul(v.add(expm1_reduced(v, r), v.splat(1.0)), power_of_two(v, n, 0))
+}
+
 impl Unary for Exp {
     const DECLARATION: Declaration = Declaration {
         name: "exp",
