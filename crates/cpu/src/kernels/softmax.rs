@@ -84,11 +84,15 @@ impl Weigh<'_> {
                 weigh_lowest(row, line, masks.kept(span, n));
                 continue;
             }
-            let factor = exp(simd, simd.splat_f32s(row.largest - largest));
-            let factor = bytemuck::cast_slice::<S::f32s, f32>(&[factor])[0];
-            sums.iter_mut().for_each(|sum| *sum *= factor);
-            let sum = row.sum * factor + weights::<S, N>(simd, line, largest);
-            *row = Softmax { largest, sum, counts: true };
+            let earlier = *row;
+            *row = Softmax { largest, sum: weights::<S, N>(simd, line, largest), counts: true };
+            // Without earlier weights, all sums are zero.
+            if earlier.sum != 0.0 {
+                let factor = exp(simd, simd.splat_f32s(earlier.largest - largest));
+                let factor = bytemuck::cast_slice::<S::f32s, f32>(&[factor])[0];
+                sums.iter_mut().for_each(|sum| *sum *= factor);
+                row.sum += earlier.sum * factor;
+            }
         }
     }
 }

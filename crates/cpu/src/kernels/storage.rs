@@ -3,7 +3,7 @@
 use super::arch::Arch;
 use super::f16;
 use super::quantized::Rows;
-use bytemuck::{AnyBitPattern, cast_slice_mut, try_cast_slice};
+use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut, try_cast_slice};
 use rewire_graph::DType;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
 
@@ -239,7 +239,7 @@ impl SharedElements<'_> {
     /// Stores contiguous elements from `offset` on.
     pub(super) fn store(self, offset: usize, values: Values<'_>) {
         match (self, values) {
-            (Self::F32(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(v.to_bits(), RELAXED)),
+            (Self::F32(e), Values::F32(v)) => words(e, offset, cast_slice(v)),
             (Self::HalfFormat(e, short), Values::F32(v)) => {
                 for (n, v) in v.chunks(BLOCK).enumerate() {
                     let mut stored = [0; BLOCK];
@@ -247,7 +247,7 @@ impl SharedElements<'_> {
                     each(e, offset + n * BLOCK, &stored[..v.len()], |e, v| e.store(v, RELAXED));
                 }
             }
-            (Self::I32(e), Values::I32(v)) => each(e, offset, v, |e, v| e.store(v as u32, RELAXED)),
+            (Self::I32(e), Values::I32(v)) => words(e, offset, cast_slice(v)),
             (Self::I64(e), Values::I64(v)) => each(e, offset, v, |e, v| e.store(v as u64, RELAXED)),
             (elements, values) => debug_assert!(false, "{values:?} for {elements:?}"),
         }
@@ -271,6 +271,47 @@ fn each<A, V: Copy>(elements: &[A], offset: usize, values: &[V], store: impl Fn(
             store(element, value);
         }
     }
+}
+
+/// Stores 32-bit elements.
+fn words(elements: &[AtomicU32], offset: usize, values: &[u32]) {
+    let (wide, rest) = values.as_chunks();
+    let (targets, _) = elements.get(offset..).unwrap_or_default().as_chunks();
+    targets.iter().zip(wide).for_each(|(target, values)| store_wide(target, values));
+    each(elements, offset.saturating_add(wide.as_flattened().len()), rest, |e, v| e.store(v, RELAXED));
+}
+
+/// Elements that [`store_wide`] stores.
+const WORDS: usize = 16;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn store_wide(target: &[AtomicU32; WORDS], values: &[u32; WORDS]) {
+    // SAFETY: reads and writes the 64 bytes of the two arrays; atomics may be written through a shared reference. The processor stores each
+    // aligned element of a vector whole, as a relaxed store of the element does. SSE2 is part of x86-64.
+    unsafe {
+        std::arch::asm!(
+            "movups {a}, [{from}]",
+            "movups {b}, [{from} + 16]",
+            "movups {c}, [{from} + 32]",
+            "movups {d}, [{from} + 48]",
+            "movups [{to}], {a}",
+            "movups [{to} + 16], {b}",
+            "movups [{to} + 32], {c}",
+            "movups [{to} + 48], {d}",
+            from = in(reg) values.as_ptr(),
+            to = in(reg) target.as_ptr(),
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn store_wide(target: &[AtomicU32; WORDS], values: &[u32; WORDS]) {
+    target.iter().zip(values).for_each(|(target, &value)| target.store(value, RELAXED));
 }
 
 fn copy<T: Copy>(elements: &mut [T], offset: usize, values: &[T]) {
@@ -298,7 +339,6 @@ atomic_view!(atomic_u64, u64, AtomicU64);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bytemuck::cast_slice;
     use proptest::prelude::*;
     use rewire_graph::HostTensor;
 
