@@ -7,8 +7,8 @@ use super::operand::{Env, View, strides};
 use super::scratch::{reserve, zeros};
 use super::storage::{Elements, ElementsMut, Values};
 use super::{Scheduled, integers, recurrence, user_code};
-use rewire_graph::op::custom::{Data, DataMut, View as OperandView, ViewMut};
-use rewire_graph::op::{IntegerProduct, Op, QuantizedProduct, Recurrence};
+use rewire_graph::op::custom::{Data, DataMut, Definition, View as OperandView, ViewMut};
+use rewire_graph::op::{IntegerProduct, QuantizedProduct, Recurrence};
 use rewire_graph::{DType, Scalar};
 use rewire_graph_rewrite::plan::Custom;
 use std::borrow::Cow;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct CompiledCustom {
     kernel: Custom,
-    definition: Arc<dyn Op>,
+    definition: Arc<dyn Definition>,
 }
 
 /// Unpadded elements, in a type that the operator accepts.
@@ -31,7 +31,7 @@ enum Dense<'a> {
 impl CompiledCustom {
     pub(super) fn new(kernel: &Custom) -> Result<Self, CpuError> {
         let operator = &kernel.operator;
-        let bound = operator.definition().filter(|definition| definition.custom().is_some());
+        let bound = operator.definition().filter(|definition| definition.kernels().is_some());
         let definition = bound.cloned().ok_or_else(|| CpuError::Unsupported {
             kernel: "custom",
             reason: format!("`{}` has no CPU form: bind the plan to a registry that has it", operator.name()),
@@ -84,7 +84,7 @@ impl CompiledCustom {
 
     fn compute(&self, operands: &[OperandView<'_>], shape: &[usize], output: &mut Memory) -> Result<(), CpuError> {
         let count = shape.iter().product();
-        let run = |data: DataMut<'_>| match self.definition.custom() {
+        let run = |data: DataMut<'_>| match self.definition.kernels() {
             Some(forms) => {
                 let name = self.kernel.operator.name();
                 user_code::call(name, || forms.compute(operands, &mut ViewMut { shape, data }))

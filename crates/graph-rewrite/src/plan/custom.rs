@@ -33,7 +33,7 @@ impl Custom {
         if self.operator.definition().is_some() {
             return Ok(());
         }
-        let definition = registry.operator(&self.operator)?;
+        let operator = registry.operator(&self.operator)?;
         let operand = |position: &u16| {
             let operand = self.body.operands.get(usize::from(*position))?;
             let layout = if operand.space == MemorySpace::Host { Layout::Host } else { Layout::Device };
@@ -42,14 +42,15 @@ impl Custom {
         let types: Vec<Type> = self.operands.iter().filter_map(operand).collect();
         let operands: Vec<&Type> = types.iter().collect();
         let result = Self::arithmetic(Type::device(self.dtype, self.shape.clone()));
-        let inferred =
-            definition.infer(&operands).map(|types| types.into_iter().map(Self::arithmetic).collect::<Vec<_>>());
-        let same = inferred.is_ok_and(|inferred| inferred == [result.clone()])
-            && definition.custom().is_some_and(|forms| forms.shader(&operands, &result) == self.shader);
+        let same = operator.definition().is_some_and(|definition| {
+            let inferred = definition.types(&operands).unwrap_or_default();
+            inferred.into_iter().map(Self::arithmetic).eq([result.clone()])
+                && definition.kernels().is_some_and(|forms| forms.shader(&operands, &result) == self.shader)
+        });
         if !same {
             return Err(RegistryError::different("operator", self.operator.name(), self.operator.attributes()));
         }
-        self.operator = Operator::new(definition);
+        self.operator = operator;
         Ok(())
     }
 }

@@ -17,7 +17,6 @@ impl Rule for Decompose {
 
     fn apply(&self, graph: &Graph, root: NodeId) -> Result<Attempt, GraphError> {
         let Some(node) = graph.node(root) else { return Ok(Attempt::Nothing) };
-        let Some(forms) = node.op.custom() else { return Ok(Attempt::Nothing) };
-        Attempt::replace(graph, root, &graph.inputs(root), |scope, operands| forms.decompose(scope, operands))
+        Attempt::replace(graph, root, &graph.inputs(root), |scope, operands| node.op.decompose(scope, operands))
     }
 }

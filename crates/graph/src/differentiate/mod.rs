@@ -4,8 +4,7 @@ mod error;
 
 pub use error::DifferentiateError;
 
-use crate::op::custom::Custom;
-use crate::op::{Gradient, GradientError, Input, Role};
+use crate::op::{Gradient, GradientError, Input, Op, Role};
 use crate::{DType, Graph, GraphError, Layout, NodeId, Ragged, Scope, Tensor, Value};
 use std::collections::{HashMap, HashSet};
 
@@ -151,8 +150,8 @@ impl<'a> WayBack<'a> {
         let pairs = inputs.iter().copied().chain([Value { node: id, port: 0 }]).find_map(|value| self.pairs(value));
         let at = Gradient { operands: &operands, result: &result, of, pairs: pairs.as_ref() };
         let gradients = self.scope.at(&node.path, || node.op.gradient(&at));
-        if let (Err(GradientError::Undefined), Some(forms)) = (&gradients, node.op.custom())
-            && let Some(gradients) = self.scope.at(&node.path, || self.decomposed(forms, &operands, of))?
+        if let Err(GradientError::Undefined) = &gradients
+            && let Some(gradients) = self.scope.at(&node.path, || self.decomposed(node.op.as_ref(), &operands, of))?
         {
             self.add(inputs, gradients);
             return Ok(());
@@ -178,12 +177,12 @@ impl<'a> WayBack<'a> {
     /// The gradients of a custom operator's operands by its decomposition, if it has one.
     fn decomposed(
         &self,
-        forms: &dyn Custom,
+        op: &dyn Op,
         operands: &[Tensor],
         of: &Tensor,
     ) -> Result<Option<Vec<Option<Tensor>>>, DifferentiateError> {
         let known: HashSet<NodeId> = self.scope.graph().ids().collect();
-        let result = forms.decompose(self.scope, operands).and_then(|result| result.value());
+        let result = op.decompose(self.scope, operands).and_then(|result| result.value());
         let Some(result) = result else { return Ok(None) };
         let (graph, values) = (self.scope.graph(), operands.iter().filter_map(Tensor::value));
         let values: Vec<Value> = values.collect();

@@ -4,9 +4,11 @@
 //! [`crate::Scope::apply`] traces it. It stays one node through all passes and becomes one step of the plan.
 
 use super::Op;
-use crate::{Dim, Scope, Tensor, Type};
+use crate::{Dim, Type, TypeError};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use std::any::Any;
+use std::fmt::Debug;
 use std::sync::Arc;
 
 /// The kernels of an operator with one result, which [`Op::custom`] returns.
@@ -21,11 +23,33 @@ pub trait Custom {
     /// # Errors
     /// The problem with the operands, with which the run fails.
     fn compute(&self, operands: &[View<'_>], result: &mut ViewMut<'_>) -> Result<(), String>;
+}
 
-    /// The operator in terms of other operators, if possible: `Decompose` in `rewire_graph_rewrite` replaces the
-    /// operator by it.
-    fn decompose(&self, _scope: &Scope, _operands: &[Tensor]) -> Option<Tensor> {
-        None
+/// What a plan needs of an [`Op`]. Libraries that only run plans do not contain the rest, which traces and
+/// differentiates.
+pub trait Definition: Any + Debug + Send + Sync {
+    /// [`Op::infer`].
+    fn types(&self, operands: &[&Type]) -> Result<Vec<Type>, TypeError>;
+
+    /// [`Op::custom`].
+    fn kernels(&self) -> Option<&dyn Custom>;
+}
+
+impl<O: Op> Definition for O {
+    fn types(&self, operands: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        self.infer(operands)
+    }
+
+    fn kernels(&self) -> Option<&dyn Custom> {
+        self.custom()
+    }
+}
+
+impl dyn Definition {
+    /// The operator, if it has this type.
+    pub fn downcast_ref<O: Op>(&self) -> Option<&O> {
+        let any: &dyn Any = self;
+        any.downcast_ref()
     }
 }
 
@@ -139,13 +163,18 @@ pub struct Operator {
     name: String,
     attributes: Value,
     #[serde(skip)]
-    definition: Option<Arc<dyn Op>>,
+    definition: Option<Arc<dyn Definition>>,
 }
 
 impl Operator {
     /// An operator with its CPU form.
     pub fn new(definition: Arc<dyn Op>) -> Self {
         Self { name: definition.name().to_owned(), attributes: definition.attributes(), definition: Some(definition) }
+    }
+
+    /// [`Operator::new`] for a known type, whose tracing and gradients stay unused.
+    pub(super) fn of<O: Op>(op: O) -> Self {
+        Self { name: op.name().to_owned(), attributes: op.attributes(), definition: Some(Arc::new(op)) }
     }
 
     /// The name.
@@ -159,7 +188,7 @@ impl Operator {
     }
 
     /// The operator; `None` in a plan read from a file, until a [`super::Registry`] restores it.
-    pub fn definition(&self) -> Option<&Arc<dyn Op>> {
+    pub fn definition(&self) -> Option<&Arc<dyn Definition>> {
         self.definition.as_ref()
     }
 }

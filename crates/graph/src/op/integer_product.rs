@@ -169,8 +169,8 @@ mod tests {
 
     #[test]
     fn plans_find_it_without_a_registry() {
-        let found = Registry::new().operator(&Operator::new(Arc::new(IntegerProduct)));
-        assert!(found.is_ok_and(|found| found.downcast_ref::<IntegerProduct>().is_some()));
+        let found = Registry::new().operator(&Operator::new(Arc::new(IntegerProduct))).unwrap();
+        assert!(found.definition().unwrap().downcast_ref::<IntegerProduct>().is_some());
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub use source::{Constant, Input, Parameter};
 
 use crate::interpret::Array;
 use crate::pointwise::{Dag, ExprId};
-use crate::{Dim, Tensor, Type, TypeError};
+use crate::{Dim, Scope, Tensor, Type, TypeError};
 use std::any::Any;
 use std::fmt::Debug;
 
@@ -78,7 +78,7 @@ pub(crate) fn result_types(op: &dyn Op, inputs: &[&Type]) -> Result<Vec<Type>, T
 ///
 /// Two operators compute the same if they have the same type and are equal: the type implements [`PartialEq`],
 /// [`std::hash::Hash`] and [`Clone`].
-pub trait Op: Compared + Any + Debug + Send + Sync {
+pub trait Op: Compared + custom::Definition {
     /// The operator's name, `layer_norm`.
     fn name(&self) -> &str;
 
@@ -141,6 +141,12 @@ pub trait Op: Compared + Any + Debug + Send + Sync {
 
     /// The kernels of a custom operator that is not a scalar function.
     fn custom(&self) -> Option<&dyn custom::Custom> {
+        None
+    }
+
+    /// A custom operator in terms of other operators, if possible: `Decompose` in `rewire_graph_rewrite` replaces the
+    /// operator by it.
+    fn decompose(&self, _scope: &Scope, _operands: &[Tensor]) -> Option<Tensor> {
         None
     }
 

@@ -145,6 +145,25 @@ impl Op for Recurrence {
     fn custom(&self) -> Option<&dyn Custom> {
         Some(self)
     }
+
+    fn decompose(&self, scope: &Scope, operands: &[Tensor]) -> Option<Tensor> {
+        let [x, weight, bias, start] = operands else { return None };
+        let (steps, width) = (x.ty().extent(0)?, weight.width());
+        let parts = |x: &Tensor, order: &[usize]| -> Vec<Tensor> {
+            order.iter().map(|&place| x.slice(1, place * width, width)).collect()
+        };
+        let mut states = parts(start, &[0, 1][..self.cell.states()]);
+        let mut results = vec![None; steps];
+        for step in self.steps(steps) {
+            let row = x.slice(0, step, 1).reshape(&x.shape()[1..]);
+            let hidden = states[0].linear(weight, Some(bias));
+            let [x, u] = [row, hidden].map(|x| parts(&x, &self.order));
+            states = self.cell.next(&mut Traced(start), &x, &u, &states);
+            results[step] = Some(scope.concat(&states, 1));
+        }
+        let results: Vec<Tensor> = results.into_iter().flatten().collect();
+        (!results.is_empty()).then(|| scope.stack(&results, 0))
+    }
 }
 
 impl Custom for Recurrence {
@@ -194,25 +213,6 @@ impl Custom for Recurrence {
         }
         Ok(())
     }
-
-    fn decompose(&self, scope: &Scope, operands: &[Tensor]) -> Option<Tensor> {
-        let [x, weight, bias, start] = operands else { return None };
-        let (steps, width) = (x.ty().extent(0)?, weight.width());
-        let parts = |x: &Tensor, order: &[usize]| -> Vec<Tensor> {
-            order.iter().map(|&place| x.slice(1, place * width, width)).collect()
-        };
-        let mut states = parts(start, &[0, 1][..self.cell.states()]);
-        let mut results = vec![None; steps];
-        for step in self.steps(steps) {
-            let row = x.slice(0, step, 1).reshape(&x.shape()[1..]);
-            let hidden = states[0].linear(weight, Some(bias));
-            let [x, u] = [row, hidden].map(|x| parts(&x, &self.order));
-            states = self.cell.next(&mut Traced(start), &x, &u, &states);
-            results[step] = Some(scope.concat(&states, 1));
-        }
-        let results: Vec<Tensor> = results.into_iter().flatten().collect();
-        (!results.is_empty()).then(|| scope.stack(&results, 0))
-    }
 }
 
 impl Recurrence {
@@ -260,9 +260,9 @@ mod tests {
             scope.input("bias", DType::F32, [rows]),
             scope.input("start", DType::F32, [BATCH, op.cell.states() * WIDTH]),
         ];
-        let y = match op.custom().filter(|_| is_decomposed) {
-            Some(forms) => forms.decompose(&scope, &operands).unwrap(),
-            None => scope.apply(op.clone(), &operands.each_ref()),
+        let y = match is_decomposed {
+            true => op.decompose(&scope, &operands).unwrap(),
+            false => scope.apply(op.clone(), &operands.each_ref()),
         };
         let graph = scope.finish(&[("y", &y * &y)]).unwrap();
         differentiate(&graph, &[("y", Seed::One)], &["x", "weight", "bias", "start"]).unwrap()

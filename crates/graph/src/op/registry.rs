@@ -17,7 +17,7 @@ type Make<T> = Arc<dyn Fn(&Value) -> Result<T, String> + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Registry {
     functions: BTreeMap<String, Make<Function>>,
-    operators: BTreeMap<String, Make<Arc<dyn Op>>>,
+    operators: BTreeMap<String, Make<Operator>>,
 }
 
 /// Why functions and operators of a plan cannot be restored.
@@ -84,7 +84,7 @@ impl Registry {
     #[must_use]
     pub fn with_operator<O: Op + DeserializeOwned>(mut self, name: &str) -> Self {
         let make = |attributes: &Value| match serde_json::from_value::<O>(attributes.clone()) {
-            Ok(operator) if operator.custom().is_some() => Ok(Arc::new(operator) as Arc<dyn Op>),
+            Ok(operator) if operator.custom().is_some() => Ok(Operator::of(operator)),
             Ok(_) => Err("it has no custom kernel".to_owned()),
             Err(error) => Err(error.to_string()),
         };
@@ -106,7 +106,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`] if it is not registered, or differs from the registered one.
-    pub fn operator(&self, stored: &Operator) -> Result<Arc<dyn Op>, RegistryError> {
+    pub fn operator(&self, stored: &Operator) -> Result<Operator, RegistryError> {
         let own = Self::new()
             .with_operator::<IntegerProduct>(IntegerProduct::NAME)
             .with_operator::<QuantizedProduct>(QuantizedProduct::NAME)
@@ -118,7 +118,7 @@ impl Registry {
         let registry = if own.operators.contains_key(stored.name()) { &own } else { self };
         let made = make("operator", &registry.operators, stored.name(), stored.attributes())?;
         let different = || RegistryError::different("operator", stored.name(), stored.attributes());
-        if Operator::new(Arc::clone(&made)) == *stored { Ok(made) } else { Err(different()) }
+        if made == *stored { Ok(made) } else { Err(different()) }
     }
 }
 

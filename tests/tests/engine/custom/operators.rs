@@ -112,6 +112,13 @@ impl Op for SwapHalves {
     fn custom(&self) -> Option<&dyn Custom> {
         Some(self)
     }
+
+    fn decompose(&self, scope: &Scope, operands: &[Tensor]) -> Option<Tensor> {
+        let [x] = operands else { return None };
+        let half = x.width() / 2;
+        let [first, second] = [0, half].map(|start| x.slice(1, start, half));
+        Some(scope.concat(&[&second, &first], 1))
+    }
 }
 
 impl Custom for SwapHalves {
@@ -152,13 +159,6 @@ fn run(workgroup: i32, thread: i32) {{
         swap(operands[0].integers(), result.integers(), width);
         swap(operands[0].longs(), result.longs(), width);
         Ok(())
-    }
-
-    fn decompose(&self, scope: &Scope, operands: &[Tensor]) -> Option<Tensor> {
-        let [x] = operands else { return None };
-        let half = x.width() / 2;
-        let [first, second] = [0, half].map(|start| x.slice(1, start, half));
-        Some(scope.concat(&[&second, &first], 1))
     }
 }
 
