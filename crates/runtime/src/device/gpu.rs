@@ -6,6 +6,7 @@ use super::matrices::{MatrixReason, TestedMatrices};
 use super::opened::Opened;
 use super::submit::Submit;
 use super::workers::{Workers, blocks, promise};
+use crate::boxed::BoxedFuture;
 use crate::timing::timed_async;
 use crate::{GpuError, Kernel, block_on};
 use rewire_graph_rewrite::device::Target;
@@ -19,6 +20,9 @@ pub(crate) const SMALLEST: u64 = 64;
 
 /// How long a waiting thread polls before it sleeps.
 const WATCHED: Duration = Duration::from_micros(250);
+
+/// A device that is being opened; `None` for the CPU.
+pub(crate) type Opening = BoxedFuture<'static, Result<Option<Gpu>, GpuError>>;
 
 /// An open device. Clones share it.
 #[derive(Clone, Debug)]
@@ -64,28 +68,37 @@ impl Gpu {
     /// # Errors
     /// As [`Gpu::open_async`] if the kernel or a `filter` requires an adapter. [`Kernel::Cpu`] never matches a filter.
     pub async fn for_kernel_async(kernel: Kernel, filter: Option<&str>) -> Result<Option<Self>, GpuError> {
-        match kernel {
-            Kernel::Cpu => match filter {
-                None => Ok(None),
-                Some(filter) => {
-                    let missing = "kernel cpu runs on none: leave the adapter out, or take kernel wgpu".to_owned();
-                    Err(GpuError::NoAdapter { filter: Some(filter.to_owned()), missing })
-                }
-            },
-            // A named adapter is chosen regardless of its kind.
-            kernel if kernel == Kernel::Wgpu || filter.is_some() => Ok(Some(Self::open_async(filter).await?)),
+        Self::opening(kernel, filter).await?.await
+    }
+
+    /// [`Gpu::for_kernel_async`] up to the choice of the adapter. The returned future opens it.
+    pub(crate) async fn opening(kernel: Kernel, filter: Option<&str>) -> Result<Opening, GpuError> {
+        // A named adapter is chosen regardless of its kind.
+        let is_optional = kernel == Kernel::Auto && filter.is_none();
+        let adapter = match (kernel, filter) {
+            (Kernel::Cpu, None) => None,
+            (Kernel::Cpu, Some(filter)) => {
+                let missing = "kernel cpu runs on none: leave the adapter out, or take kernel wgpu".to_owned();
+                return Err(GpuError::NoAdapter { filter: Some(filter.to_owned()), missing });
+            }
+            _ if !is_optional => Some(adapters::select(filter, |_| true).await?),
             _ => match adapters::select(None, hardware).await {
-                Ok(adapter) => match Self::open_adapter(&adapter).await {
-                    Ok(gpu) => Ok(Some(gpu)),
-                    Err(error) => {
-                        tracing::warn!("{error}");
-                        Ok(None)
-                    }
-                },
-                Err(GpuError::NoAdapter { .. }) => Ok(None),
-                Err(error) => Err(error),
+                Ok(adapter) => Some(adapter),
+                Err(GpuError::NoAdapter { .. }) => None,
+                Err(error) => return Err(error),
             },
-        }
+        };
+        Ok(Box::pin(async move {
+            let Some(adapter) = adapter else { return Ok(None) };
+            match Self::open_adapter(&adapter).await {
+                Ok(gpu) => Ok(Some(gpu)),
+                Err(error) if is_optional => {
+                    tracing::warn!("{error}");
+                    Ok(None)
+                }
+                Err(error) => Err(error),
+            }
+        }))
     }
 
     /// [`Gpu::for_kernel_async`], blocking.

@@ -33,7 +33,7 @@ pub use compiled::CompiledKernel;
 #[cfg(feature = "emit")]
 pub use compiler::KernelCompiler;
 pub use gpu::Gpu;
-pub(crate) use gpu::SMALLEST;
+pub(crate) use gpu::{Opening, SMALLEST};
 pub(crate) use mapping::Mapping;
 pub use matrices::{Matrices, MatrixReason, MatrixTier, ParseMatrixTierError};
 #[cfg(feature = "emit")]

@@ -6,6 +6,7 @@ use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
 use super::{Model, Parameters, Shared};
 use crate::boxed::BoxedFuture;
+use crate::device::Opening;
 use crate::session::Declared;
 use crate::timing::timed;
 use crate::{
@@ -16,7 +17,9 @@ use rewire_graph::op::Registry;
 use rewire_graph_rewrite::device::{EmittedKernel, Target, Tuning};
 use rewire_graph_rewrite::plan::{BufferId, Lookup, Plan, Step};
 use rewire_graph_rewrite::prove::confine;
+use std::future::{poll_fn, ready};
 use std::sync::{Arc, Once, RwLock};
+use std::task::Poll;
 
 /// Options of loading a model.
 #[derive(Clone, Debug, Default)]
@@ -269,19 +272,42 @@ async fn open_beside<M: Send>(
     if options.device_kernel() != Kernel::Cpu && options.gpu.is_none() {
         return crate::parallel::join(build, || block_on(open(options)));
     }
-    (build(), open(options).await)
+    // The browser opens the device during the work.
+    let opening = match opening(options).await {
+        Ok(opening) => begun(opening).await,
+        Err(error) => Box::pin(ready(Err(error))),
+    };
+    let made = build();
+    (made, opened(options, opening).await)
 }
 
 /// The requested device; `None` for the CPU only.
 pub(crate) async fn open(options: &ModelOptions) -> Result<Option<Gpu>, RuntimeError> {
+    opened(options, opening(options).await?).await
+}
+
+/// The requested device, which the returned future opens if it is not open yet.
+async fn opening(options: &ModelOptions) -> Result<Opening, GpuError> {
     let kernel = options.device_kernel();
-    let gpu = match (&options.gpu, kernel) {
+    match (&options.gpu, kernel) {
         (Some(gpu), Kernel::Auto | Kernel::Wgpu) => {
             gpu.check_process()?;
-            Some(gpu.clone())
+            Ok(Box::pin(ready(Ok(Some(gpu.clone())))))
         }
-        _ => Gpu::for_kernel_async(kernel, options.adapter.as_deref()).await?,
-    };
+        _ => Gpu::opening(kernel, options.adapter.as_deref()).await,
+    }
+}
+
+/// A future after its first poll, which requests the device.
+async fn begun(mut opening: Opening) -> Opening {
+    match poll_fn(|context| Poll::Ready(opening.as_mut().poll(context))).await {
+        Poll::Ready(gpu) => Box::pin(ready(gpu)),
+        Poll::Pending => opening,
+    }
+}
+
+async fn opened(options: &ModelOptions, opening: Opening) -> Result<Option<Gpu>, RuntimeError> {
+    let gpu = opening.await?;
     let gpu = Gpu::with_matrix_tier_if(gpu, options.matrices)?;
     Ok(match &options.workers {
         Some(workers) => gpu.map(|gpu| gpu.with_workers(workers.clone())),
