@@ -1,6 +1,7 @@
 // Models in workers, so that nothing blocks the page.
 
 import { Connection, RewireError } from "./connection.js";
+import { compiled } from "./library.js";
 import { bytesOf } from "./source.js";
 
 export { RewireError };
@@ -51,12 +52,15 @@ class Loaded {
 
   async #load(source, { kernel, signal, onProgress }) {
     signal?.throwIfAborted();
-    const hasGpu = kernel === "auto" && (await hasDevice());
-    const first = kernel === "auto" && !(hasGpu && !this.constructor.hasNoState) ? "cpu" : kernel;
+    const { hasNoState } = this.constructor;
+    // The browser starts its GPU process while the library and the package arrive.
+    const hasGpu = kernel === "cpu" ? Promise.resolve(false) : hasDevice();
     const bytes = bytesOf(source, { signal, onProgress });
+    bytes.catch(() => {}); // reported by `#open`
+    const first = kernel === "auto" && (hasNoState || !(await hasGpu)) ? "cpu" : kernel;
     const { connection, about } = await this.#open(bytes, first);
     [this.#connection, this.about] = [connection, about];
-    if (hasGpu && first === "cpu") this.settled = this.#takeOver(bytes);
+    if (kernel === "auto" && hasNoState) this.settled = hasGpu.then((hasGpu) => (hasGpu ? this.#takeOver(bytes) : undefined));
   }
 
   async #open(source, kernel) {
@@ -67,9 +71,10 @@ class Loaded {
     if (signal.aborted) connection.end(DISPOSED);
     try {
       const { kind } = this.constructor;
-      const [bytes] = await Promise.all([source, connection.ask("library", { kind, kernel, failures: connection.failures })]);
+      const library = connection.ask("library", { kind, kernel, failures: connection.failures });
+      const [bytes, module] = await Promise.all([source, compiled(kind, kernel), library]);
       const arrived = performance.now() - begun;
-      const { opened, ...about } = await connection.ask("open", { kind, bytes, kernel });
+      const { opened, ...about } = await connection.ask("open", { kind, bytes, module, kernel });
       return { connection, about: { ...about, milliseconds: { arrived, opened } } };
     } catch (error) {
       connection.end(DISPOSED);

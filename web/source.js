@@ -25,9 +25,19 @@ async function fetched(address, signal, onProgress) {
   let loaded = 0;
   for (const reader = response.body.getReader(); ; ) {
     const { done, value } = await reader.read().catch(orAbort);
-    if (done) return new Blob(parts).arrayBuffer();
+    if (done) return joined(parts, loaded);
     parts.push(value);
     loaded += value.length;
     onProgress?.({ loaded, total });
   }
+}
+
+function joined(parts, length) {
+  const all = new Uint8Array(length);
+  let end = 0;
+  for (const part of parts) {
+    all.set(part, end);
+    end += part.length;
+  }
+  return all.buffer;
 }

@@ -12,10 +12,11 @@ const PAUSE = 10;
 
 const methods = {
   async library({ kind, kernel, failures }) {
-    if (kind === "Decoder") library = await loaded("./rewire_web_decoder.js");
+    if (kind === "Decoder") library = await import("./rewire_web_decoder.js");
     else library = await (kernel === "cpu" ? withThreads(failures) : plain());
   },
-  async open({ kind, bytes, kernel }) {
+  async open({ kind, bytes, module, kernel }) {
+    await library.default({ module_or_path: module });
     const begun = performance.now();
     model = await library[kind].open(new Uint8Array(bytes), kernel);
     return { ...report(), opened: performance.now() - begun };
@@ -48,13 +49,7 @@ function report() {
   return JSON.parse(model.report());
 }
 
-const plain = () => loaded("./rewire_web.js");
-
-async function loaded(address) {
-  const library = await import(address);
-  await library.default();
-  return library;
-}
+const plain = () => import("./rewire_web.js");
 
 /** The library for the CPU, with threads if the page is isolated. */
 async function withThreads(failures) {

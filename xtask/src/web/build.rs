@@ -6,8 +6,8 @@ use std::process::Command;
 
 /// The files of the page. The next constants are the library's files other than its modules, and the demo's data with their names.
 const PAGE: [&str; 5] = ["index.html", "style.css", "page.js", "view.js", "demo.js"];
-const LIBRARY: [&str; 7] =
-    ["rewire.js", "connection.js", "source.js", "worker.js", "helper.js", "rewire.d.ts", "package.json"];
+const LIBRARY: [&str; 8] =
+    ["rewire.js", "connection.js", "library.js", "source.js", "worker.js", "helper.js", "rewire.d.ts", "package.json"];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
 /// Flags that make the library smaller if the standard library is compiled too. A panic becomes a trap without a message, which callers
