@@ -60,7 +60,7 @@ class Loaded {
     const first = kernel === "auto" && (hasNoState || !(await hasGpu)) ? "cpu" : kernel;
     const { connection, about } = await this.#open(bytes, first);
     [this.#connection, this.about] = [connection, about];
-    if (kernel === "auto" && hasNoState) this.settled = hasGpu.then((hasGpu) => (hasGpu ? this.#takeOver(bytes) : undefined));
+    if (kernel === "auto" && hasNoState) this.settled = hasGpu.then((found) => (found ? this.#takeOver(bytes) : undefined));
   }
 
   async #open(source, kernel) {
