@@ -1,6 +1,7 @@
 //! Matmuls: on cooperative matrices if the target supports them and the operands are f16, else with multiply-adds.
 
 mod integers;
+mod narrow;
 mod plain;
 mod subgroups;
 mod tensors;
@@ -82,12 +83,16 @@ impl Scheduled for Bound<'_, Product> {
         match tile {
             Some(MatrixTile::Workgroup(tile)) => workgroup::emit(self, &tile, module),
             Some(MatrixTile::Subgroups(tile)) => subgroups::emit(self, &tile, module),
-            None => plain::emit(self, module, tuning),
+            None => match tuning.tile {
+                Some(Tile::NarrowProduct(tile)) if narrow::supports(self) => narrow::emit(self, tile, module),
+                Some(Tile::NarrowProduct(_)) => plain::emit(self, module, &Tuning { tile: None, ..*tuning }),
+                _ => plain::emit(self, module, tuning),
+            },
         }
     }
 
     fn takes(&self, tile: &Tile) -> bool {
-        matches!(tile, Tile::Product(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_))
+        matches!(tile, Tile::Product(_) | Tile::NarrowProduct(_) | Tile::SubgroupProduct(_) | Tile::WorkgroupProduct(_))
     }
 
     fn tiles(&self, target: &Target, base: &Tuning) -> Vec<Tile> {
@@ -97,7 +102,8 @@ impl Scheduled for Bound<'_, Product> {
             let of_subgroups = subgroups::tiles(extents, target.matrix).into_iter().map(Tile::SubgroupProduct);
             return of_workgroups.chain(of_subgroups).collect();
         }
-        plain::tiles(extents).into_iter().map(Tile::Product).collect()
+        let narrow = narrow::tiles(self, target).into_iter().map(Tile::NarrowProduct);
+        plain::tiles(extents).into_iter().map(Tile::Product).chain(narrow).collect()
     }
 
     /// Smaller tiles if there are too few tiles of the default size.
@@ -131,6 +137,11 @@ impl Scheduled for Bound<'_, Product> {
             && let Some(split) = plain::split(self, target, (m, k))
         {
             return Some(Tile::Product(split));
+        }
+        if cooperative.is_none()
+            && let Some(tile) = narrow::suited(self, target, [entries, m, n])
+        {
+            return Some(Tile::NarrowProduct(tile));
         }
         match (occupies.or(least), cooperative) {
             (Some((rows, columns)), Some(_)) if Some((rows, columns)) != largest => {

@@ -91,6 +91,11 @@ impl MatmulTile {
         ProductTile { rows, columns, depth, rows_per_thread, parts: 1 }
     }
 
+    /// True if several copies of the left operand's expression compile slowly.
+    pub fn is_long(kernel: &Bound<'_, Product>) -> bool {
+        operations(&kernel.nest.body.dag, kernel.a) > LONG
+    }
+
     /// Checks the sizes of a tile.
     fn new(tile: ProductTile, target: &Target) -> Result<Self, EmitError> {
         let ProductTile { rows: m, columns: n, depth: k, rows_per_thread: rows, parts } = tile;
@@ -217,7 +222,7 @@ pub(super) fn emit(
         Some(right) => integers::parts(kernel, &mut module, right)?,
         None => Parts::new(kernel, &mut module, [Element::Float; 2])?,
     };
-    let is_long = right.is_none() && !parts.left_along_rows && operations(&kernel.nest.body.dag, kernel.a) > LONG;
+    let is_long = right.is_none() && !parts.left_along_rows && MatmulTile::is_long(kernel);
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
     parts.functions += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;

@@ -17,8 +17,8 @@ pub use kernel::{BindingSource, EmittedKernel, Extension, GridFactor, Param, Til
 pub use subgroups::SubgroupSizes;
 pub use target::Target;
 pub use tile::{
-    MatrixPairReductionTile, PairReductionTile, ProductTile, ReductionTile, SubgroupProductTile, ThreadTile, Tile,
-    WorkgroupProductTile,
+    MatrixPairReductionTile, NarrowProductTile, PairReductionTile, ProductTile, ReductionTile, SubgroupProductTile,
+    ThreadTile, Tile, WorkgroupProductTile,
 };
 pub use tuning::{ParseTuningError, Tuning};
 pub use windows::BindingChunks;

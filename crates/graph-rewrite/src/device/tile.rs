@@ -20,6 +20,8 @@ pub enum Tile {
     Reduction(ReductionTile),
     /// For a matmul with multiply-adds.
     Product(ProductTile),
+    /// For a matmul with multiply-adds and few rows.
+    NarrowProduct(NarrowProductTile),
     /// For a matmul with cooperative matrices that are divided among subgroups.
     SubgroupProduct(SubgroupProductTile),
     /// For a matmul with workgroup-scope cooperative matrices.
@@ -69,6 +71,18 @@ pub struct ProductTile {
     pub rows_per_thread: u32,
     /// Split of `k` among threads (split-k): 1, 2, 4 or 8 parts. More than one part changes the order of summation.
     pub parts: u32,
+}
+
+/// The output tile of a workgroup in a matmul of few rows, with a thread for each column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NarrowProductTile {
+    /// 4, 8, 16 or 32.
+    pub rows: u32,
+    /// 8, 16 or 32.
+    pub columns: u32,
+    /// Steps of `k` staged at once: 64, 128 or 256.
+    pub depth: u32,
 }
 
 /// The output tile of a workgroup with subgroup-scope matrices.
@@ -121,7 +135,7 @@ impl Tile {
     pub fn matrices(&self) -> Option<bool> {
         match self {
             Self::SubgroupProduct(_) | Self::WorkgroupProduct(_) | Self::MatrixPairReduction(_) => Some(true),
-            Self::Product(_) | Self::PairReduction(_) => Some(false),
+            Self::Product(_) | Self::NarrowProduct(_) | Self::PairReduction(_) => Some(false),
             Self::Map(_) | Self::Reduction(_) | Self::SegmentedReduce(_) => None,
         }
     }
@@ -133,6 +147,7 @@ impl Tile {
             Self::Product(tile) => (1, tile.rows_per_thread),
             Self::PairReduction(tile) => (1, tile.rows_per_thread),
             Self::MatrixPairReduction(_)
+            | Self::NarrowProduct(_)
             | Self::Reduction(_)
             | Self::SubgroupProduct(_)
             | Self::WorkgroupProduct(_) => (1, 1),

@@ -11,7 +11,9 @@ use crate::{check, check_on, check_tuned, with_matrices};
 use rewire_emit::emit;
 use rewire_graph::pointwise::{BinaryOp, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Scalar};
-use rewire_graph_rewrite::device::{ProductTile, SubgroupProductTile, SubgroupSizes, Target, Tile, Tuning};
+use rewire_graph_rewrite::device::{
+    NarrowProductTile, ProductTile, SubgroupProductTile, SubgroupSizes, Target, Tile, Tuning,
+};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
 
 /// `[h, m, k] x [k, n]` or `[h, n, k]` transposed, with bias and SiLU, at symbolic or constant sizes.
@@ -88,6 +90,20 @@ fn tiles_do_not_change_a_product() {
         let kernel = dense(m.into(), n.into(), k.into(), DType::F32, (false, false));
         let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &[k, n], 2), noise(DType::F32, &[n], 3)];
         check_tuned(&format!("{rows} {columns}"), &kernel, &data, &[], &tile.into());
+    }
+}
+
+#[test]
+fn narrow_tiles_do_not_change_a_product_of_few_rows() {
+    for (rows, columns, depth) in [(4, 8, 256), (4, 32, 64), (16, 8, 64), (32, 16, 64)] {
+        let tile = Tile::NarrowProduct(NarrowProductTile { rows, columns, depth });
+        for (m, n, k) in [(1, 90, 70), (37, 33, 200)] {
+            let kernel = dense(sym(0), n.into(), k.into(), DType::F32, (false, true));
+            let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &[n, k], 2), noise(DType::F32, &[n], 3)];
+            let symbols = [(0, m as i64)];
+            let wgsl = check_on(&tile.to_string(), &kernel, &data, &symbols, &Target::BASELINE, &tile.into());
+            assert!(wgsl.contains("results"), "{tile}");
+        }
     }
 }
 
