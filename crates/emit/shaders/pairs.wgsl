@@ -6,7 +6,7 @@
 // others, `keys` of a sample, takes tiles of KEYS of them: dot products from chunks of columns staged in workgroup memory, weights
 // where the owners were, then what is weighted, some others at a time, summed in registers.{{ " The others that follow are on their way meanwhile." if t.ahead and t.held }} Sums of
 // weights alone are in workgroup memory, and later passes read them. Tiles of which bounds of the mask show that no pair counts are
-// passed over.
+// passed over.{{ " All threads share the keys of a sample with one row." if single }}
 
 const THREADS = 128;
 const ROWS = {{ rows }};
@@ -18,6 +18,7 @@ const HEADS = {{ heads }};
 const PITCH = {{ t.pitch }}u;
 
 {% from "rows_of_floats.wgsl" import accumulate, count, dot_products, fetch_ahead, fetch_now, put_elements, put_others, stage_owners %}
+{% from "single_row.wgsl" import single_row %}
 {% from "softmax_of_rows.wgsl" import begin, memory, note_keys, share, soften %}
 {{ declarations -}}
 // Columns of the owners, then weights.
@@ -39,6 +40,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
     let thread_group = local_index % 8u;
     let row_at = thread_row * PITCH;
     let key_at = thread_group * PITCH;
+{{ single_row(single, masked) if single -}}
 {% if t.rolled %}
     // Nothing, which drivers do not know.
     let none = u32(min(keys, 0));

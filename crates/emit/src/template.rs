@@ -15,7 +15,7 @@ const FUNCTIONS: &str = include_str!("../shaders/functions.wgsl");
 const FUNCTIONS_INT64: &str = include_str!("../shaders/functions_int64.wgsl");
 
 /// Files that templates include.
-const SHARED: [(&str, &str); 20] = [
+const SHARED: [(&str, &str); 21] = [
     ("first_tile_of_page.wgsl", include_str!("../shaders/first_tile_of_page.wgsl")),
     ("mask.wgsl", include_str!("../shaders/mask.wgsl")),
     ("matrices.wgsl", include_str!("../shaders/matrices.wgsl")),
@@ -27,6 +27,7 @@ const SHARED: [(&str, &str); 20] = [
     ("results.wgsl", include_str!("../shaders/results.wgsl")),
     ("row_bounds_memory.wgsl", include_str!("../shaders/row_bounds_memory.wgsl")),
     ("rows_of_floats.wgsl", include_str!("../shaders/rows_of_floats.wgsl")),
+    ("single_row.wgsl", include_str!("../shaders/single_row.wgsl")),
     ("softmax_of_rows.wgsl", include_str!("../shaders/softmax_of_rows.wgsl")),
     ("staged_owners.wgsl", include_str!("../shaders/staged_owners.wgsl")),
     ("staged_rows.wgsl", include_str!("../shaders/staged_rows.wgsl")),

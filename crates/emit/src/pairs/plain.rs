@@ -10,7 +10,8 @@ use crate::value::WgslValue;
 use crate::{EmitError, ParsedKernel};
 use minijinja::Value as Variable;
 use rewire_graph_rewrite::device::{PairReductionTile, Target};
-use rewire_graph_rewrite::schedule::{Bound, PairReduction, PairSum};
+use rewire_graph_rewrite::plan::Extent;
+use rewire_graph_rewrite::schedule::{Attention, Bound, PairReduction, PairSum};
 
 static TEMPLATE: Template = template!("pairs.wgsl");
 
@@ -26,6 +27,10 @@ const LONG_CHUNK: u32 = 128;
 /// sums with their dot products.
 const MOST_SUMS: u32 = 32;
 const MOST_OF_SEVERAL: u32 = 16;
+
+/// Largest number of columns of a row that has a sample of its own: the row, the scores and weights of its keys fit in
+/// the memory of the smallest tile.
+const SINGLE_WIDTH: usize = 256;
 
 /// Registers, in groups of four, for the operands of a dot product's step, and for other rows in flight.
 const FACTORS: u32 = 5;
@@ -187,11 +192,41 @@ impl Emitter<'_> {
         });
         vec![
             ("t", t),
+            ("single", self.single_row().unwrap_or_else(|| false.into())),
             ("passes", passes.collect::<Vec<_>>().into()),
             ("columns", columns.collect::<Vec<_>>().into()),
             ("statistics", statistics.collect::<Vec<_>>().into()),
             ("rowwise", self.outputs(None).next().is_some().into()),
         ]
+    }
+
+    /// The template variables for samples with one row, if a softmax has ragged rows. All threads then share the keys of a
+    /// row; the usual tile computes the row once for each of its other rows. The order of sums depends only on the
+    /// number of rows of the sample, so a sample's results do not depend on other samples.
+    fn single_row(&self) -> Option<Variable> {
+        let kernel = self.kernel;
+        let Attention { dot, sum, element } = kernel.attention()?;
+        let is_ragged = matches!(kernel.owners, Extent::Ragged { .. });
+        let is_narrow = dot.width.max(element.width) <= SINGLE_WIDTH && dot.width > 0;
+        if !kernel.softmax || !is_ragged || !is_narrow || self.outputs(None).next().is_some() {
+            return None;
+        }
+        let groups = (element.width.div_ceil(4) as u32).next_power_of_two().max(4);
+        let scores = (dot.width as u32).div_ceil(4);
+        Some(Variable::from_pairs([
+            ("dot", Variable::from(dot.value)),
+            ("depth", dot.width.into()),
+            ("chunks", (dot.width as u32).div_ceil(CHUNK).into()),
+            ("sum", sum.value.into()),
+            ("column", element.column.into()),
+            ("width", element.width.into()),
+            ("groups", groups.into()),
+            ("share", THREADS.into()),
+            ("steps", (groups / 4).into()),
+            ("scores", scores.into()),
+            ("weights", (scores + THREADS / 4).into()),
+            ("threads", THREADS.into()),
+        ]))
     }
 
     /// The blocks of a tile's other rows that a pass stages, in order.

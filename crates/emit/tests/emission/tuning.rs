@@ -95,7 +95,7 @@ fn statistics_do_not_depend_on_the_tile_of_their_product() {
 fn attention_does_not_depend_on_its_tiles() {
     for (mask, softmax) in [(Mask::Causal, true), (Mask::Targets, false)] {
         let case = attention::AttentionCase { mask, heads: 2, qk: 25, v: 40, dtype: DType::F32, softmax };
-        let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 37], None);
+        let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 1, 37], None);
         Sample::new(format!("{mask:?}"), kernel, data, &symbols).holds(&roomy(), Tuning::default(), 3);
     }
 }
