@@ -7,6 +7,7 @@ use crate::quality;
 use crate::sweep;
 use crate::table::table;
 use indicatif::{HumanDuration, ProgressBar};
+use rewire::generate::decoder;
 use rewire::graph_rewrite::cost::HardwareModel;
 use rewire::graph_rewrite::device::Tuning;
 use rewire::package::Package;
@@ -186,6 +187,12 @@ pub fn workload(name: &str, shape: &Shape, options: &WeightsOptions, mapping: Ma
         && !is_ranking(package)
     {
         return Ok(Workload::package(name, package, shape)?);
+    }
+    if let Some((named, text)) = file.config()
+        && let Ok(config) = decoder::Config::from_json(text)
+    {
+        let graph = rank::trace_text(&named, text)?;
+        return Ok(Workload::decoder(name, (&config, graph), &file.weights()?, shape)?);
     }
     let (config, weights) = (rank::read_config(model, mapping)?, file.weights()?);
     if !options.allow_unread {

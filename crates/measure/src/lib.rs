@@ -15,6 +15,7 @@ mod bench;
 mod ceilings;
 mod compare;
 mod compile;
+mod decoder;
 mod draft;
 mod error;
 mod host;

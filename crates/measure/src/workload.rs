@@ -1,7 +1,9 @@
+use crate::decoder::step;
 use crate::draft::{Draft, DraftError, draw_lengths, take};
 use crate::imported::rows;
 use crate::ops::{OPS, Op, TABLE};
 use crate::{BenchError, Noise, Shape};
+use rewire::generate::decoder;
 use rewire::import::ImportedModel;
 use rewire::package::{Package, PackageError};
 use rewire::predict::Imported;
@@ -125,6 +127,25 @@ impl Workload {
         let inputs = users(config, &shape, &mut noise, &mut memory).map_err(failed)?;
         let tables = config.tables().collect();
         Self::of_graph(name, graph, (inputs, tables), weights, &shape, (noise, memory))
+    }
+
+    /// A language model and its graph with its weights, computing a token of `batch` sequences after the same `max_len` tokens.
+    ///
+    /// # Errors
+    /// As [`Workload::model`].
+    pub fn decoder(
+        name: &str,
+        (config, graph): (&decoder::Config, Graph),
+        weights: &Weights<'_>,
+        shape: &Shape,
+    ) -> Result<Self, BenchError> {
+        let failed = |error: DraftError| BenchError::draft(name, error);
+        shape.check(&MODEL).map_err(failed)?;
+        let (mut noise, mut memory) = (Noise::new(shape.seed), HostMemory::now());
+        let (inputs, state_rows) = step(config, shape, &mut noise, &mut memory).map_err(failed)?;
+        let tables = config.table().map(str::to_owned).into_iter().collect();
+        let workload = Self::of_graph(name, graph, (inputs, tables), Some(weights), shape, (noise, memory))?;
+        Ok(Self { state_rows, ..workload })
     }
 
     /// An imported model with its weights and a random table. The table has one id or number per row and step, `max_len` history steps

@@ -123,7 +123,7 @@ impl ModelFile {
     }
 
     /// The text of its configuration, and its name in errors.
-    pub(crate) fn config(&self) -> Option<(String, &str)> {
+    pub fn config(&self) -> Option<(String, &str)> {
         match self {
             #[cfg(feature = "files")]
             Self::Folder(folder) => Some((folder.name(), &folder.config)),
