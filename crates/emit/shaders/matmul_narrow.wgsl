@@ -1,9 +1,9 @@
 // Matrix product of few rows: finish(m, n, sum over k of left(m, k) * right(k, n)) for every batch entry.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
-// A workgroup computes TILE_M x TILE_N elements, one column per thread, with {{ rows_per_thread }} rows each. All threads load: {{ tile_k }} steps of k are staged in
-// workgroup memory at a time, along k, the next ones on their way in registers. The sum runs over k in order, in one accumulator, as for other
-// tiles.
+// A workgroup computes TILE_M x TILE_N elements. A thread computes one column of {{ rows_per_thread }} rows; all threads load. {{ tile_k }} steps of k are
+// staged in workgroup memory at a time, along k, the next ones on their way in registers. The sum runs over k in order, in one accumulator,
+// as for other tiles.
 // Statistics of a row of left are combined by four threads a row before the product.
 
 const THREADS = {{ threads }};

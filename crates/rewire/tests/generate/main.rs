@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs)]
 
 mod decoder;
+mod kernels;
 mod sid;
 
 use rewire::generate::{Config, Found, GenerateError, Generator, Trie};

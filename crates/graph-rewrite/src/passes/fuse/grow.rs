@@ -4,7 +4,7 @@ use crate::cost::{HardwareModel, Sizes};
 use crate::error::NotLowerable;
 use crate::rules::BINDINGS;
 use crate::schedule::Schedule;
-use rewire_graph::op::{MatMul, Reduce, Remap, SegmentReduce};
+use rewire_graph::op::{MatMul, Reduce, Remap, SegmentReduce, Slice};
 use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -222,18 +222,37 @@ impl Partition<'_> {
 
     fn grow_once(&mut self, group: GroupId) -> bool {
         for result in self.results(&self.groups[group]) {
-            let readers: Vec<NodeId> =
-                self.users(result).iter().copied().filter(|id| !self.groups[group].contains(id)).collect();
-            if readers.is_empty() || !readers.iter().all(|&id| self.is_free(id)) {
-                continue;
-            }
-            let nodes = self.closed(group, &readers);
-            if self.accepts(&nodes) {
+            if let Some(nodes) = self.grown(group, result) {
                 self.assign(group, nodes);
                 return true;
             }
         }
         false
+    }
+
+    /// A group with the readers of its result. Slices of a row, such as the halves that rotary positions exchange, are
+    /// added with their readers up to those that join them again.
+    fn grown(&self, group: GroupId, result: NodeId) -> Option<BTreeSet<NodeId>> {
+        let (mut ends, mut readers) = (vec![result], vec![]);
+        for level in 0..SLICE_READERS {
+            let known = |id: &NodeId| self.groups[group].contains(id) || readers.contains(id);
+            let next: BTreeSet<NodeId> =
+                ends.iter().flat_map(|&id| self.users(id)).copied().filter(|id| !known(id)).ordered_set();
+            if next.is_empty() || !next.iter().all(|&id| self.is_free(id)) {
+                return None;
+            }
+            ends = next.into_iter().collect();
+            readers.extend(&ends);
+            let nodes = self.closed(group, &readers);
+            if self.accepts(&nodes) {
+                return Some(nodes);
+            }
+            let is_slice = |&id: &NodeId| self.graph.op::<Slice>(id).is_some();
+            if level == 0 && !(ends.len() > 1 && ends.iter().all(is_slice)) {
+                return None;
+            }
+        }
+        None
     }
 
     /// A group with readers of its results, and the free nodes on all paths to them.
@@ -447,6 +466,9 @@ struct Reduced<'g> {
     /// The offsets of samples.
     samples: Option<Value>,
 }
+
+/// Largest number of operators from a slice of a row to the one that joins the slices again.
+const SLICE_READERS: usize = 5;
 
 /// Largest number of nodes between two matmuls that are examined for softmax attention.
 const SOFTMAX_NODES: usize = 256;
