@@ -23,10 +23,15 @@ impl Layout {
         self.elements().map_or(u64::MAX, |elements| self.dtype.format().bytes(elements as u64))
     }
 
+    /// True if there is no padding.
+    pub fn is_dense(&self) -> bool {
+        self.dtype.format().is_dense(&self.shape)
+    }
+
     /// The elements of a host tensor of this shape and type, with padding.
     pub fn pad<'a>(&self, tensor: &'a HostTensor) -> Cow<'a, [u8]> {
         let format = self.dtype.format();
-        if format.is_dense(&self.shape) {
+        if self.is_dense() {
             return Cow::Borrowed(tensor.bytes());
         }
         let elements = format.elements(&self.shape).unwrap_or(0);

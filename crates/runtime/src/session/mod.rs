@@ -29,6 +29,7 @@ pub(crate) use sizes::{Declared, Shapes, Sizes};
 
 use crate::boxed::BoxedFuture;
 use crate::device::blocks;
+use crate::memory::Layout;
 use crate::model::{BoundModel, Model, Report};
 use crate::{Gpu, GpuError, RunError, Workers, block_on};
 use gpu::GpuSide;
@@ -404,6 +405,32 @@ impl Session {
     /// As [`Session::read_async`].
     pub fn read(&self, tensor: &DeviceTensor) -> Result<HostTensor, RunError> {
         block_on(self.read_async(tensor))
+    }
+
+    /// Downloads several tensors of the session's device together, and passes the elements of each to `take`, in order.
+    ///
+    /// # Errors
+    /// As [`Session::read_async`].
+    pub fn read_each(&mut self, tensors: &[DeviceTensor], take: impl FnMut(usize, &[u8])) -> Result<(), RunError> {
+        match &mut self.gpu {
+            Some(side) => Ok(block_on(side.read_each(tensors, take))?),
+            None => Err(no_device("a device tensor")),
+        }
+    }
+
+    /// Replaces the elements of a tensor on the session's device, after the runs that are submitted.
+    ///
+    /// # Errors
+    /// [`RunError::InputPlace`] if the session has no device or the tensor has another shape or type.
+    pub fn overwrite(&self, tensor: &DeviceTensor, content: &HostTensor) -> Result<(), RunError> {
+        let Some(side) = &self.gpu else { return Err(no_device("a device tensor")) };
+        if (tensor.dtype, tensor.shape.as_slice()) != (content.dtype(), content.shape()) {
+            let (expected, actual) = ((tensor.dtype, &tensor.shape), (content.dtype(), content.shape()));
+            let reason = format!("its content is {actual:?}, expected {expected:?}");
+            return Err(RunError::InputPlace { name: "a device tensor".to_owned(), reason });
+        }
+        side.write(tensor, 0, &Layout::new(tensor.dtype, tensor.shape.clone()).pad(content));
+        Ok(())
     }
 
     /// The sizes of a run; cached from the latest run if they are the same.

@@ -149,10 +149,19 @@ impl Session {
     /// [`RunError::State`] if the plan has no state of that name, [`RunError::StateLost`] if it was on a lost device,
     /// and [`RunError::Gpu`] if it cannot be read.
     pub async fn state_async(&self, name: &str) -> Result<HostTensor, RunError> {
-        match self.states.get(name, self.declared(name)?)? {
+        match self.state_value(name)? {
             RunValue::Host(tensor) => Ok(tensor),
             RunValue::Device(tensor) => self.read_async(&tensor).await,
         }
+    }
+
+    /// The current value of a state, on the device if it is there. Runs may write its memory in place, so it is an input
+    /// for runs that are submitted before the session's next one.
+    ///
+    /// # Errors
+    /// As [`Session::state_async`].
+    pub fn state_value(&self, name: &str) -> Result<RunValue, RunError> {
+        self.states.get(name, self.declared(name)?)
     }
 
     /// [`Session::state_async`], blocking.

@@ -230,6 +230,55 @@ impl GpuSide {
         gpu.checked("reading a tensor", work).await?.read(gpu, unpad).await?
     }
 
+    /// Reads tensors with one copy, and passes the elements of each to `take`.
+    pub async fn read_each(
+        &mut self,
+        tensors: &[DeviceTensor],
+        mut take: impl FnMut(usize, &[u8]),
+    ) -> Result<(), GpuError> {
+        self.gpu().check_process()?;
+        let gpu = self.gpu().clone();
+        let layouts = tensors.iter().map(|tensor| Layout::new(tensor.dtype, tensor.shape.clone()));
+        let layouts: Vec<Layout> = layouts.collect();
+        let bytes = layouts.iter().map(Layout::bytes).sum();
+        if tensors.iter().zip(&layouts).any(|(tensor, layout)| layout.bytes() > tensor.buffer().size()) {
+            return Err(short());
+        }
+        let limit = gpu.limits().max_buffer_size & !3;
+        let work = || {
+            let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+            memory::grow(&mut self.readback, bytes, limit, |bytes| gpu.buffer("results", bytes, usage));
+            let target = self.readback.as_ref().filter(|_| bytes > 0)?;
+            let label = Some("reading tensors");
+            let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
+            let mut offset = 0;
+            for (tensor, layout) in tensors.iter().zip(&layouts) {
+                encoder.copy_buffer_to_buffer(tensor.buffer(), 0, target, offset, layout.bytes());
+                offset += layout.bytes();
+            }
+            Some(Mapping::start(target, bytes, gpu.submit([encoder.finish()])))
+        };
+        let mapping = gpu.checked("reading tensors", work).await?;
+        let mut each = |bytes: &[u8]| {
+            let mut rest = bytes;
+            for (position, layout) in layouts.iter().enumerate() {
+                let (own, others) = rest.split_at_checked(layout.bytes() as usize).ok_or_else(short)?;
+                match layout.is_dense() {
+                    true => take(position, own),
+                    false => take(position, layout.unpad(own).ok_or_else(short)?.bytes()),
+                }
+                rest = others;
+            }
+            Ok(())
+        };
+        let read = match mapping {
+            Some(mapping) => mapping.read(&gpu, each).await?,
+            None => each(&[]),
+        };
+        self.under_way.clear();
+        read
+    }
+
     /// Records the steps of a segment in the app's encoder. Returns the results, which stay on the device.
     pub fn encode(
         &mut self,
