@@ -58,19 +58,21 @@ pub trait Collectives: Debug + Send + Sync {
         if ranks == 1 {
             return Ok(());
         }
-        let slices = (0..ranks).map(|rank| bytemuck::cast_slice(&values[slice(values.len(), rank, ranks)]).to_vec());
-        let own = slice(values.len(), self.rank(), ranks);
-        let mut sum = vec![0.0; own.len()];
-        for (rank, part) in self.all_to_all(slices.collect())?.into_iter().enumerate() {
-            let part = elements::<f32>(rank, &part, Some(own.len()))?;
+        let slices: Vec<Range<usize>> = (0..ranks).map(|rank| slice(values.len(), rank, ranks)).collect();
+        let parts = slices.iter().map(|slice| bytemuck::cast_slice(&values[slice.clone()]).to_vec()).collect();
+        let own = &mut values[slices[self.rank()].clone()];
+        for (rank, part) in self.all_to_all(parts)?.iter().enumerate() {
+            let part = floats(rank, part, own.len())?;
             match rank {
-                0 => sum = part,
-                _ => sum.iter_mut().zip(part).for_each(|(sum, value)| *sum += value),
+                0 => own.iter_mut().zip(part).for_each(|(sum, value)| *sum = value),
+                _ => own.iter_mut().zip(part).for_each(|(sum, value)| *sum += value),
             }
         }
-        for (rank, part) in self.all_gather(bytemuck::cast_slice(&sum))?.into_iter().enumerate() {
-            let place = slice(values.len(), rank, ranks);
-            values[place.clone()].copy_from_slice(&elements(rank, &part, Some(place.len()))?);
+        let sum = bytemuck::cast_slice(own).to_vec();
+        for (rank, part) in self.all_gather(&sum)?.iter().enumerate() {
+            let place = &mut values[slices[rank].clone()];
+            let sums = floats(rank, part, place.len())?;
+            place.iter_mut().zip(sums).for_each(|(value, sum)| *value = sum);
         }
         Ok(())
     }
@@ -97,7 +99,7 @@ impl<C: Collectives + ?Sized> Collectives for Arc<C> {
 pub fn all_to_all_of<T: Pod>(group: &dyn Collectives, parts: &[Vec<T>]) -> Result<Vec<Vec<T>>, CollectiveError> {
     let bytes = parts.iter().map(|part| bytemuck::cast_slice(part).to_vec()).collect();
     let parts = group.all_to_all(bytes)?.into_iter().enumerate();
-    parts.map(|(rank, part)| elements(rank, &part, None)).collect()
+    parts.map(|(rank, part)| elements(rank, &part)).collect()
 }
 
 /// [`Collectives::all_gather`] for slices of elements.
@@ -106,18 +108,26 @@ pub fn all_to_all_of<T: Pod>(group: &dyn Collectives, parts: &[Vec<T>]) -> Resul
 /// As [`all_to_all_of`].
 pub fn all_gather_of<T: Pod>(group: &dyn Collectives, part: &[T]) -> Result<Vec<Vec<T>>, CollectiveError> {
     let parts = group.all_gather(bytemuck::cast_slice(part))?.into_iter().enumerate();
-    parts.map(|(rank, part)| elements(rank, &part, None)).collect()
+    parts.map(|(rank, part)| elements(rank, &part)).collect()
 }
 
-/// The elements received from `rank`. The bytes need not be aligned. `count` is the expected number, if known.
-fn elements<T: Pod>(rank: usize, bytes: &[u8], count: Option<usize>) -> Result<Vec<T>, CollectiveError> {
+/// The `count` floats received from `rank`.
+fn floats(rank: usize, bytes: &[u8], count: usize) -> Result<impl Iterator<Item = f32> + '_, CollectiveError> {
+    let (floats, rest) = bytes.as_chunks();
+    if floats.len() != count || !rest.is_empty() {
+        let expected = (count * size_of::<f32>()).to_string();
+        return Err(CollectiveError::Length { rank, expected, actual: bytes.len() });
+    }
+    Ok(floats.iter().map(|float| f32::from_ne_bytes(*float)))
+}
+
+/// The elements received from `rank`. The bytes need not be aligned.
+fn elements<T: Pod>(rank: usize, bytes: &[u8]) -> Result<Vec<T>, CollectiveError> {
     let size = size_of::<T>().max(1);
-    let expected = match count {
-        Some(count) if bytes.len() != count * size => (count * size).to_string(),
-        None if !bytes.len().is_multiple_of(size) => format!("a multiple of {size}"),
-        _ => return Ok(bytemuck::pod_collect_to_vec(bytes)),
-    };
-    Err(CollectiveError::Length { rank, expected, actual: bytes.len() })
+    if bytes.len().is_multiple_of(size) {
+        return Ok(bytemuck::pod_collect_to_vec(bytes));
+    }
+    Err(CollectiveError::Length { rank, expected: format!("a multiple of {size}"), actual: bytes.len() })
 }
 
 /// The slice of `count` values that `rank` sums.

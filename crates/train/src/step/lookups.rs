@@ -49,6 +49,11 @@ impl Lookup {
         format!("{}.rows", self.name)
     }
 
+    /// The number of trained rows among ascending ones.
+    pub fn trained(&self, rows: &[u32]) -> usize {
+        rows.partition_point(|row| self.untrained.is_none_or(|untrained| (*row as usize) < untrained))
+    }
+
     /// Declares the input of distinct rows, `[count]`.
     pub fn traced_rows(&self, scope: &Scope, count: &Dim) -> Tensor {
         scope.input(&self.rows(), DType::U32, [count])

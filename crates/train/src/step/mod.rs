@@ -10,7 +10,7 @@ mod update;
 
 pub use error::StepError;
 pub(crate) use lookups::Lookup;
-pub(crate) use ranks::{RankStep, RankTable};
+pub(crate) use ranks::{Block, RankStep, RankTable, ResidentTable};
 pub(crate) use update::{LATEST, reported_rows};
 
 use crate::{Objective, TrainConfig};

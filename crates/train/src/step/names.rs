@@ -10,6 +10,8 @@ pub const PREFIX: &str = "train:";
 pub const SPARSE: &str = "sparse";
 /// The input that is 1 for the last batch of a step, otherwise 0.
 pub const LAST: &str = "train:last";
+/// The input with the weight of a batch of a rank in its step.
+pub const SHARE: &str = "train:share";
 /// The input with the row of [`REPORTED`] that a batch writes.
 pub const ROW: &str = "train:row";
 
@@ -54,6 +56,21 @@ pub fn shared(moment: &str, kind: &str) -> String {
 /// The moving average of a parameter.
 pub fn average(parameter: &str) -> String {
     format!("{PREFIX}average:{parameter}")
+}
+
+/// The name under which several dense gradients are joined: see [`sum`].
+pub fn block(position: usize) -> String {
+    format!("{PREFIX}block:{position}")
+}
+
+/// The prefix of the names of a lookup of the rows that all ranks looked up in a table.
+pub fn merged(table: &str) -> String {
+    format!("{PREFIX}merged:{table}")
+}
+
+/// The input with the row gradients of all ranks for a table.
+pub fn gathered(table: &str) -> String {
+    format!("{PREFIX}gathered:{table}")
 }
 
 /// The input with the looked-up rows of a table.

@@ -179,7 +179,11 @@ impl Update<'_> {
                 (false, _) => own,
                 (true, Some(_)) if is_fused => own,
                 (true, None) => {
-                    let before = self.state(&names::sum(name), own.shape(), Initial::Constant(0.0));
+                    let before = match is_fused {
+                        true => self.state(&names::sum(name), own.shape(), Initial::Constant(0.0)),
+                        // Between steps it is zero.
+                        false => self.scope.state(&names::sum(name), DType::F32, own.shape()),
+                    };
                     let sum = before + own;
                     let zero = self.scope.scalar(DType::F32, 0.0);
                     let kept = self.last().select(&zero, &sum).reshape(sum.shape());
@@ -422,7 +426,7 @@ pub(crate) fn reported_rows(config: &TrainConfig) -> usize {
 }
 
 /// Flattens a tensor; `None` if its size is not a valid dimension.
-fn flat(x: &Tensor) -> Option<Tensor> {
+pub(super) fn flat(x: &Tensor) -> Option<Tensor> {
     let count = x.shape().iter().try_fold(Dim::from(1), |count, extent| count.product(extent))?;
     Some(x.reshape([count]))
 }

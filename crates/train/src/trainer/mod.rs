@@ -20,6 +20,7 @@ pub use ranks::Held;
 pub use report::StepReport;
 pub use states::ParameterMoment;
 
+use crate::config::Sharding;
 use crate::step::{KeptMoment, Lookup, RankStep, State, StepGraph, kept, names};
 use crate::{Objective, TrainConfig};
 use changes::Recorded;
@@ -134,7 +135,7 @@ impl Trainer {
         Self::with_group(objective, config, &initial, options, None)
     }
 
-    /// Starts a training of one trainer, or as a rank of `group`.
+    /// Starts a training of one trainer, or as a rank of `group` if that has several ranks.
     ///
     /// # Errors
     /// As [`Trainer::new`].
@@ -146,7 +147,8 @@ impl Trainer {
         group: Option<Arc<dyn Collectives>>,
     ) -> Result<Self, TrainError> {
         let alone = config.tables_folder.is_some().then(|| in_process(1, Duration::ZERO).pop()).flatten();
-        if let Some(group) = group.or_else(|| alone.map(|alone| Arc::new(alone) as Arc<dyn Collectives>)) {
+        let others = group.filter(|group| group.ranks() > 1);
+        if let Some(group) = others.or_else(|| alone.map(|alone| Arc::new(alone) as Arc<dyn Collectives>)) {
             return Self::of_rank(objective, config, initial, options, group);
         }
         config.check()?;
@@ -173,9 +175,9 @@ impl Trainer {
     /// Starts a training as one of several ranks. [`fit`] divides batches among the ranks. A step equals a step of one
     /// trainer on the examples of all ranks, except for the order of additions. Equal batches give equal bits.
     ///
-    /// The host stores and updates parameters, moments and tables; a device computes losses and gradients.
-    /// [`TrainConfig::sharding`] divides tables among the ranks. All ranks must then call each method that reads parameters
-    /// or states.
+    /// The device of a rank stores and updates parameters and moments; gradients are added on the host. The host also stores
+    /// divided tables, those of [`TrainConfig::tables_folder`], and all tables without a device. [`TrainConfig::sharding`] divides
+    /// tables among the ranks. All ranks must then call each method that reads parameters or states.
     ///
     /// # Errors
     /// As [`Trainer::new`].
@@ -187,15 +189,22 @@ impl Trainer {
         group: Arc<dyn Collectives>,
     ) -> Result<Self, TrainError> {
         config.check()?;
-        let step = RankStep::new(objective, config)?;
+        let has_device = !is_on_cpu(&options);
+        let is_whole = |table: &str| group.ranks() == 1 || sharding(objective, config, table) == Sharding::DataParallel;
+        let is_resident = |table: &str| has_device && config.tables_folder.is_none() && is_whole(table);
+        let step = RankStep::new(objective, config, is_resident)?;
         let fixed = values(&step.gradients, initial)?;
-        let ranks = Ranks::new(&step, objective, config, initial, group)?;
+        let update = updating(&step.update, if has_device { options.clone() } else { on_cpu() })?;
+        // Both sessions use one device, on which they share tensors.
+        let options = ModelOptions { gpu: update.gpu().cloned().or(options.gpu), ..options };
+        let ranks = Ranks::new(&step, (objective, config), update, initial, group)?;
         let graph = passes(&options)?.run(step.gradients)?.0;
         let session = Model::load(lower(&graph)?, |name: &str| fixed.get(name).cloned(), options)?.session();
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
-        let tables = step.tables.iter().map(|table| (table.name.clone(), table.lookup)).collect();
-        let RankStep { indices, lookups, states, moments, reported, .. } = step;
-        let (ranks, row_sums) = (Some(ranks), BTreeMap::new());
+        let tables = step.tables.iter().map(|table| (table.name.clone(), table.lookup));
+        let tables = tables.chain(step.resident.iter().map(|table| (table.name.clone(), table.lookup))).collect();
+        let RankStep { indices, lookups, states, moments, reported, row_sums, .. } = step;
+        let ranks = Some(ranks);
         let parts = Parts { session, ranks, limited, indices, lookups, row_sums, tables, states, moments, reported };
         Self::of_parts(parts, fixed, objective, config)
     }
@@ -232,7 +241,7 @@ impl Trainer {
         })
     }
 
-    /// The ranks of the training; `None` without ranks.
+    /// The ranks of the training; `None` if it has one.
     pub fn group(&self) -> Option<&Arc<dyn Collectives>> {
         self.ranks.as_ref().map(|ranks| &ranks.group)
     }
@@ -291,23 +300,41 @@ const CPU_BINDINGS: usize = 32;
 /// The passes for the backend. On the CPU, row sums use all threads without splitting, and kernels may bind more tensors, unless kernel
 /// rules place some of them on a device.
 fn passes(options: &ModelOptions) -> Result<Pipeline, RewriteError> {
-    let is_named = options.gpu.is_some() || options.adapter.is_some();
-    let on_cpu = match options.kernel {
-        Kernel::Cpu => true,
-        Kernel::Wgpu => false,
-        Kernel::Auto => !is_named && devices().iter().all(|device| !device.auto || device.kind == DeviceKind::Cpu),
-    };
-    if !on_cpu {
+    if !is_on_cpu(options) {
         return Ok(Pipeline::default());
     }
     let passes = Pipeline::default().without(PartialSums.name())?;
     Ok(if options.kernel_rules.is_empty() { passes.for_bindings(CPU_BINDINGS) } else { passes })
 }
 
+/// True if no device is expected to run steps.
+fn is_on_cpu(options: &ModelOptions) -> bool {
+    let is_named = options.gpu.is_some() || options.adapter.is_some();
+    match options.kernel {
+        Kernel::Cpu => true,
+        Kernel::Wgpu => false,
+        Kernel::Auto => !is_named && devices().iter().all(|device| !device.auto || device.kind == DeviceKind::Cpu),
+    }
+}
+
+/// The division of a table among ranks.
+fn sharding(objective: &Objective, config: &TrainConfig, table: &str) -> Sharding {
+    objective.sharding.get(table).copied().unwrap_or(config.sharding)
+}
+
+/// The session of a rank's update.
+fn updating(update: &Graph, options: ModelOptions) -> Result<Session, TrainError> {
+    let graph = passes(&options)?.run(update.clone())?.0;
+    Ok(Model::load(lower(&graph)?, |_: &str| None, options)?.session())
+}
+
+fn on_cpu() -> ModelOptions {
+    ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() }
+}
+
 /// The model that computes the indices to sort, on the CPU.
 fn sorting(indices: Graph) -> Result<Model, TrainError> {
-    let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-    Ok(Model::load(lower(&optimize(indices)?.0)?, |_: &str| None, on_cpu)?)
+    Ok(Model::load(lower(&optimize(indices)?.0)?, |_: &str| None, on_cpu())?)
 }
 
 /// The initial values of a graph's parameters.

@@ -16,6 +16,14 @@ impl Trainer {
         }
     }
 
+    /// Replaces a state; for a divided table, the rows of this rank.
+    pub(super) fn set_state(&mut self, name: &str, tensor: HostTensor) -> Result<(), TrainError> {
+        match &mut self.ranks {
+            Some(ranks) => ranks.set(name, tensor),
+            None => Ok(self.session.set_state(name, tensor)?),
+        }
+    }
+
     /// The first parameter with a non-finite element, in the model's order.
     pub(super) fn first_bad_parameter(&self) -> Option<String> {
         let is_bad = |name: &&String| match &self.ranks {
@@ -166,13 +174,10 @@ impl Trainer {
             let tensor = states(name).filter(|tensor| tensor.shape() == state.shape);
             let expected = || format!("{:?}", state.shape);
             let tensor = tensor.ok_or_else(|| TrainError::Checkpoint { name: name.clone(), expected: expected() })?;
-            all.push((name, tensor));
+            all.push((name.clone(), tensor));
         }
         for (name, tensor) in all {
-            match &mut self.ranks {
-                Some(ranks) => ranks.set(name, tensor)?,
-                None => self.session.set_state(name, tensor)?,
-            }
+            self.set_state(&name, tensor)?;
         }
         self.grown = grown;
         self.steps = steps;

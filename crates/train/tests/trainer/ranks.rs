@@ -2,7 +2,7 @@
 
 use rewire_distributed::{CollectiveError, Collectives, in_process};
 use rewire_graph::{DType, HostTensor, Scope, TensorSizeError};
-use rewire_runtime::{Inputs, Kernel, ModelOptions};
+use rewire_runtime::{Gpu, Inputs, Kernel, ModelOptions};
 use rewire_train::{
     Data, DataError, Event, InitialValues, Objective, Position, Share, TrainConfig, TrainError, Trainer, fit, loss,
 };
@@ -128,7 +128,11 @@ fn rows(batch_size: usize) -> Rows {
 
 /// The results of one trainer with `batch_size` rows per batch.
 fn alone(config: &TrainConfig, batch_size: usize) -> Trained {
-    let mut trainer = Trainer::new(&objective(), config, initial, OPTIONS()).unwrap();
+    alone_on(OPTIONS(), config, batch_size)
+}
+
+fn alone_on(options: ModelOptions, config: &TrainConfig, batch_size: usize) -> Trained {
+    let mut trainer = Trainer::new(&objective(), config, initial, options).unwrap();
     run(&mut trainer, rows(batch_size), Position::default(), None).unwrap()
 }
 
@@ -139,8 +143,18 @@ fn of_ranks(
     begin: Option<(u64, &Trained)>,
     steps: Option<u64>,
 ) -> Vec<Result<Trained, TrainError>> {
+    of_ranks_on(&OPTIONS(), ranks, config, begin, steps)
+}
+
+fn of_ranks_on(
+    options: &ModelOptions,
+    ranks: usize,
+    config: &TrainConfig,
+    begin: Option<(u64, &Trained)>,
+    steps: Option<u64>,
+) -> Vec<Result<Trained, TrainError>> {
     each(ranks, TIMEOUT, |group| {
-        let mut trainer = Trainer::of_rank(&objective(), config, &initial, OPTIONS(), group)?;
+        let mut trainer = Trainer::of_rank(&objective(), config, &initial, options.clone(), group)?;
         let from = begin.map(|(done, trained)| {
             trainer.resume(done, |name| trained.states.get(name).cloned()).map(|()| trained.position)
         });
@@ -157,7 +171,12 @@ pub fn each<T: Send>(ranks: usize, timeout: Duration, run: impl Fn(Arc<dyn Colle
 
 /// The results of the ranks, which must be equal.
 fn trained(ranks: usize, config: &TrainConfig) -> Trained {
-    let mut all: Vec<Trained> = of_ranks(ranks, config, None, None).into_iter().map(Result::unwrap).collect();
+    trained_on(&OPTIONS(), ranks, config)
+}
+
+fn trained_on(options: &ModelOptions, ranks: usize, config: &TrainConfig) -> Trained {
+    let all = of_ranks_on(options, ranks, config, None, None);
+    let mut all: Vec<Trained> = all.into_iter().map(Result::unwrap).collect();
     let last = all.pop().unwrap();
     assert!(all.iter().all(|other| *other == last), "ranks differ");
     last
@@ -196,6 +215,41 @@ fn ranks_train_as_one_trainer_with_the_batches_of_all() {
             assert_near(&trained(ranks, &config), &expected, &format!("{ranks} ranks, {keys}"));
         }
     }
+}
+
+/// A device; `None` if there is none.
+fn device() -> Option<ModelOptions> {
+    let gpu = Some(Gpu::open(None).ok()?);
+    Some(ModelOptions { kernel: Kernel::Wgpu, gpu, checked: true, ..ModelOptions::default() })
+}
+
+#[test]
+fn ranks_train_on_a_device_as_one_trainer_there() {
+    let Some(device) = device() else { return };
+    let all = [
+        json!({ "gradient_accumulation_steps": 3, "sparse_optimizer": { "adam_optimizer": { "lr": 0.02 } },
+                "grad_clipping": { "clipping_type": "norm", "max_gradient": 0.05 }, "ema": { "decay": 0.9 } }),
+        json!({ "mixed_precision": "FP16", "grad_scaler": { "init_scale": 1024.0, "growth_interval": 3 } }),
+    ];
+    for keys in all {
+        let config = config(keys.clone());
+        let found = trained_on(&device, 2, &config);
+        assert_near(&found, &alone_on(device.clone(), &config, 4), &keys.to_string());
+        let divided = TrainConfig { sharding: rewire_train::config::Sharding::RowWise, ..config.clone() };
+        assert_near(&trained_on(&device, 2, &divided), &found, &format!("row_wise, {keys}"));
+    }
+    // A resumed training continues with the same bits, and a rank on the CPU exchanges with one on a device.
+    let config = config(json!({ "epochs": 1 }));
+    let whole = trained_on(&device, 2, &config);
+    let begun = of_ranks_on(&device, 2, &config, None, Some(3)).remove(0).unwrap();
+    let rest = of_ranks_on(&device, 2, &config, Some((3, &begun)), None).remove(0).unwrap();
+    assert_eq!((&rest.losses[..], &rest.states), (&whole.losses[3..], &whole.states));
+    let mixed = each(2, TIMEOUT, |group| {
+        let options = if group.rank() == 0 { OPTIONS() } else { device.clone() };
+        let mut trainer = Trainer::of_rank(&objective(), &config, &initial, options, group).unwrap();
+        run(&mut trainer, rows(2), Position::default(), None).unwrap()
+    });
+    mixed.iter().for_each(|rank| assert_near(rank, &whole, "a rank on the CPU"));
 }
 
 #[test]

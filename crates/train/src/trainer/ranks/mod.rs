@@ -1,5 +1,6 @@
-//! The parameters and moments of a rank on the host, and their updates together with the other ranks.
+//! The parameters and moments of a rank, and their updates together with the other ranks.
 
+mod exchange;
 mod held;
 mod step;
 mod tables;
@@ -7,13 +8,12 @@ mod values;
 
 pub use held::Held;
 
-use super::{InitialValues, TrainError};
-use crate::step::{KeptMoment, RankStep, State, gradient};
+use super::{InitialValues, TrainError, sharding};
+use crate::step::{Block, KeptMoment, RankStep, ResidentTable, names};
 use crate::{Objective, TrainConfig};
 use rewire_distributed::{Collectives, all_gather_of};
-use rewire_graph::HostTensor;
-use rewire_graph_rewrite::{lower, optimize};
-use rewire_runtime::{Kernel, Model, ModelOptions, Session};
+use rewire_graph::{DType, HostTensor};
+use rewire_runtime::{DeviceTensor, RunError, RunValue, Session};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -23,11 +23,20 @@ use tables::{Column, Rows};
 #[derive(Debug)]
 pub(super) struct Ranks {
     pub group: Arc<dyn Collectives>,
-    /// Updates dense parameters, which are states of the session, and rows of tables.
+    /// Updates dense parameters and resident tables, which are states of the session, and rows of tables on the host.
     update: Session,
+    /// Tables on the host, divided ones first.
     tables: Vec<Rows>,
+    resident: Vec<ResidentTable>,
     /// Parameters that are not tables.
-    dense: Vec<Dense>,
+    dense: Vec<String>,
+    blocks: Vec<Block>,
+    /// Device memory for the sums of blocks, by name; empty without a device.
+    memory: BTreeMap<String, DeviceTensor>,
+    /// The sums of blocks before the first batch of a step; empty for steps of one batch.
+    zeros: Vec<(String, RunValue)>,
+    /// Number of reported outputs, which come first in the first block.
+    reported: usize,
     /// States that the update does not change.
     held: BTreeMap<String, HostTensor>,
     /// States that the model sets.
@@ -36,46 +45,44 @@ pub(super) struct Ranks {
     examples: Option<String>,
 }
 
-/// A dense parameter.
-#[derive(Debug)]
-struct Dense {
-    name: String,
-    gradient: String,
-    shape: Vec<usize>,
-}
-
-impl Dense {
-    fn new(name: &str, states: &BTreeMap<String, State>) -> Option<Self> {
-        let shape = states.get(name)?.shape.clone();
-        Some(Self { name: name.to_owned(), gradient: gradient(name), shape })
-    }
-}
-
 impl Ranks {
-    /// Loads the update, and sets all states to their initial values.
+    /// Sets all states to their initial values.
     pub fn new(
         step: &RankStep,
-        objective: &Objective,
-        config: &TrainConfig,
+        (objective, config): (&Objective, &TrainConfig),
+        update: Session,
         initial: &dyn InitialValues,
         group: Arc<dyn Collectives>,
     ) -> Result<Self, TrainError> {
-        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-        let update = Model::load(lower(&optimize(step.update.clone())?.0)?, |_: &str| None, on_cpu)?;
-        let tables = step.tables.iter().enumerate();
-        let tables = tables.map(|(at, table)| {
-            let sharding = objective.sharding.get(&table.name).copied().unwrap_or(config.sharding);
-            Rows::new(table, at, &step.states, sharding, (group.as_ref(), config.tables_folder.as_deref()))
+        let tables = step.tables.iter().map(|table| {
+            let sharding = sharding(objective, config, &table.name);
+            Rows::new(table, &step.states, sharding, (group.as_ref(), config.tables_folder.as_deref()))
         });
+        let mut tables = tables.collect::<Result<Vec<_>, _>>()?;
+        // Ranks exchange rows in this order, whether they have devices or not.
+        tables.sort_by_key(|table| !table.is_divided());
         let mut ranks = Self {
-            update: update.session(),
-            tables: tables.collect::<Result<_, _>>()?,
-            dense: step.dense.iter().filter_map(|name| Dense::new(name, &step.states)).collect(),
+            blocks: step.blocks.clone(),
+            memory: BTreeMap::new(),
+            update,
+            tables,
+            resident: step.resident.clone(),
+            dense: step.dense.clone(),
+            zeros: vec![],
+            reported: step.reported.len(),
             held: BTreeMap::new(),
             kept: step.kept.clone(),
             examples: objective.examples.clone(),
             group,
         };
+        let memory = ranks.zeros()?.into_iter().filter_map(|(name, zeros)| match zeros {
+            RunValue::Device(tensor) => Some((name, tensor)),
+            RunValue::Host(_) => None,
+        });
+        ranks.memory = memory.collect();
+        if config.step_batches() > 1 {
+            ranks.zeros = ranks.zeros()?;
+        }
         for (name, state) in &step.states {
             match ranks.tables.iter_mut().find_map(|table| Some((table.column(name)?, table))) {
                 Some((column, table)) => table.begin(column, state, initial, ranks.group.as_ref())?,
@@ -83,6 +90,23 @@ impl Ranks {
             }
         }
         Ok(ranks)
+    }
+
+    /// Sums of blocks without a batch, on the device if there is one.
+    fn zeros(&self) -> Result<Vec<(String, RunValue)>, TrainError> {
+        let zero = |(position, block): (usize, &Block)| {
+            let zeros = self.placed(HostTensor::zeros(DType::F32, vec![block.len])?)?;
+            Ok((names::sum(&names::block(position)), zeros))
+        };
+        self.blocks.iter().enumerate().map(zero).collect()
+    }
+
+    /// A tensor on the device, if there is one.
+    fn placed(&self, tensor: HostTensor) -> Result<RunValue, RunError> {
+        match self.update.gpu() {
+            Some(_) => self.update.upload(&tensor).map(RunValue::Device),
+            None => Ok(RunValue::Host(tensor)),
+        }
     }
 
     /// True if the rows of some table are divided among ranks.
@@ -135,6 +159,9 @@ impl Ranks {
 
     /// Replaces the held ones of the ascending `rows` in a table's state.
     pub fn set_rows(&mut self, name: &str, rows: &[u32], values: &HostTensor) -> Result<(), TrainError> {
+        if self.update.plan().states().contains_key(name) {
+            return Ok(self.update.set_state_rows(name, rows, values)?);
+        }
         for table in &mut self.tables {
             if let Some(column) = table.column(name) {
                 table.replace_held(column, rows, &values.to_f32(), self.group.as_ref())?;
@@ -146,7 +173,7 @@ impl Ranks {
     /// The ascending `rows` of a table. All ranks must call it.
     pub fn rows_of(&self, name: &str, rows: &[u32]) -> Result<HostTensor, TrainError> {
         let Some(table) = self.tables.iter().find(|table| table.name == name) else {
-            return Ok(HostTensor::f32([0, 0], &[])?);
+            return Ok(self.update.state_rows(name, rows)?);
         };
         let (values, _) = table.look_up(rows, self.group.as_ref())?;
         Ok(HostTensor::f32(table.shape(rows.len()), &values)?)

@@ -1,8 +1,9 @@
 //! The rows of tables and moments on a rank, and their exchange with other ranks.
 
+use super::exchange::tensor;
 use super::values::Values;
 use crate::config::Sharding;
-use crate::step::{RankTable, State};
+use crate::step::{Lookup, RankTable, State};
 use crate::trainer::initial::rows_of;
 use crate::trainer::{InitialValues, TrainError};
 use rewire_distributed::{CollectiveError, Collectives, all_gather_of, all_to_all_of};
@@ -52,6 +53,22 @@ pub struct RowGradients {
     pub values: Vec<f32>,
 }
 
+impl RowGradients {
+    /// Without rows that are not trained.
+    pub fn trained(mut self, lookup: &Lookup) -> Self {
+        for rows in self.asked.iter_mut().chain([&mut self.rows]) {
+            rows.truncate(lookup.trained(rows));
+        }
+        self
+    }
+
+    /// With gradients of the rows. Values of further rows are dropped.
+    pub fn with(self, mut values: Vec<f32>, width: usize) -> Self {
+        values.truncate(self.rows.len() * width);
+        Self { values, ..self }
+    }
+}
+
 impl Holders {
     /// Assigns the rows of the table at index `position`.
     fn new(sharding: Sharding, position: usize, rows: usize, ranks: usize) -> Self {
@@ -94,17 +111,16 @@ impl Column {
 }
 
 impl Rows {
-    /// Creates the table at index `position`, filled with zeros, in files if `folder` is set.
+    /// Creates the table, filled with zeros, in files if `folder` is set.
     pub fn new(
         table: &RankTable,
-        position: usize,
         states: &BTreeMap<String, State>,
         sharding: Sharding,
         (group, folder): (&dyn Collectives, Option<&Path>),
     ) -> Result<Self, TrainError> {
         let shape = |name: &String| states.get(name).map(|state| state.shape.clone());
         let rows = shape(&table.name).and_then(|shape| shape.first().copied()).unwrap_or(0);
-        let holders = Holders::new(sharding, position, rows, group.ranks());
+        let holders = Holders::new(sharding, table.position, rows, group.ranks());
         let mut own = Self { name: table.name.clone(), lookup: table.lookup, columns: vec![], holders };
         let held = match &own.holders {
             Holders::All => rows,
@@ -121,6 +137,11 @@ impl Rows {
     pub fn shape(&self, rows: usize) -> Vec<usize> {
         let inner = self.columns.iter().take(1).flat_map(|column| column.shape.iter().skip(1).copied());
         [rows].into_iter().chain(inner).collect()
+    }
+
+    /// Elements of a row.
+    pub fn width(&self) -> usize {
+        self.columns.first().map_or(0, Column::width)
     }
 
     /// The index of the column for a state.
@@ -215,7 +236,7 @@ impl Rows {
 
     /// The sums of gradients over all ranks, in rank order, for the rows on this rank.
     pub fn sum(&self, own: &RowGradients, group: &dyn Collectives) -> Result<RowGradients, TrainError> {
-        let width = self.columns.first().map_or(0, Column::width);
+        let width = self.width();
         let values = match &self.holders {
             Holders::All => all_gather_of(group, &own.values)?,
             Holders::Parts(parts) => {
@@ -230,11 +251,11 @@ impl Rows {
     /// The held `rows` of all columns, as tensors.
     pub fn before(&self, rows: &[u32], group: &dyn Collectives) -> Result<Vec<HostTensor>, TensorSizeError> {
         let first = self.held(group.rank()).start;
-        let tensor = |column: &Column| {
+        let before = |column: &Column| {
             let shape: Vec<usize> = [rows.len()].into_iter().chain(column.shape.iter().skip(1).copied()).collect();
-            HostTensor::f32(shape, &column.get(rows.iter().map(|row| *row as usize - first)))
+            tensor(shape, column.get(rows.iter().map(|row| *row as usize - first)))
         };
-        self.columns.iter().map(tensor).collect()
+        self.columns.iter().map(before).collect()
     }
 
     /// Replaces the held ones of the ascending `rows` of a column.
