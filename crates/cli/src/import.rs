@@ -215,7 +215,7 @@ fn average(tensors: &mut BTreeMap<String, HostTensor>, averages: &Path) -> Resul
 }
 
 /// A tensor of a checkpoint; f64 becomes f32.
-fn tensor(stored: StoredTensor) -> Result<HostTensor, CliError> {
+pub fn tensor(stored: StoredTensor) -> Result<HostTensor, CliError> {
     let dtype = match stored.element {
         ElementType::F32 => DType::F32,
         ElementType::F16 => DType::F16,

@@ -174,7 +174,7 @@ fn of_shard(source: CheckpointError) -> CliError {
 
 /// The key of a fused optimizer's state for a table: torchrec names the first one `<table>.momentum1` for every optimizer, and a second one
 /// by its own name.
-fn of_table(parameter: &str, moment: &str) -> String {
+pub fn of_table(parameter: &str, moment: &str) -> String {
     let table = parameter.strip_suffix(".weight").and_then(|path| path.rsplit('.').next()).unwrap_or(parameter);
     format!("{table}.{}", if moment == "exp_avg_sq" { moment } else { "momentum1" })
 }
@@ -237,5 +237,37 @@ mod tests {
             let expected = (0..parts).map(|rank| format!("__{rank}_0.distcp")).chain([".metadata".to_owned()]);
             assert_eq!(files.collect::<BTreeSet<_>>(), expected.collect(), "{ranks} {sharding}");
         }
+    }
+    #[test]
+    fn a_training_continues_with_the_optimizer_states_of_a_checkpoint() {
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/tzrec/deepfm_taobao");
+        let text = std::fs::read_to_string(golden.join("pipeline.config")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name).display().to_string();
+        let data = golden.join("data.parquet").display().to_string();
+        let train = |out: &str, steps: usize, more: &[&str]| {
+            // An epoch has 12 batches.
+            let config =
+                text.replace("table_wise", "row_wise").replace("num_steps: 12", &format!("num_steps: {steps}"));
+            let (pipeline, out) = (place("pipeline.config"), place(out));
+            std::fs::write(&pipeline, config).unwrap();
+            let all = ["rewire", "train", "--pipeline", &pipeline, "--data", &data, "--out", &out, "--kernel", "cpu"];
+            let args = Args::parse_from_process(all.iter().chain(more).map(Into::into)).unwrap();
+            let Command::Train(train) = &args.command else { panic!("another command") };
+            train_ranks(train, &args.common, None, &mut Silent).unwrap();
+            Weights::read(&Path::new(&out).join("model.safetensors")).unwrap()
+        };
+        let exported = place("checkpoint");
+        train("begun", 12, &["--export-dcp", &exported, "--ranks", "2"]);
+        let whole = train("whole", 24, &["--ranks", "2"]);
+        let rest = train("rest", 12, &["--checkpoint", &exported, "--ranks", "2"]);
+        for name in whole.names() {
+            let (expected, found) = (whole.get(name).unwrap().unwrap(), rest.get(name).unwrap().unwrap());
+            assert_eq!(found.bytes(), expected.bytes(), "{name}");
+        }
+        // Without them, it does not.
+        let model = place("checkpoint/model.ckpt-11/model");
+        let fresh = train("fresh", 12, &["--checkpoint", &model, "--ranks", "2"]);
+        assert!(whole.names().any(|name| fresh.get(name).unwrap() != rest.get(name).unwrap()));
     }
 }

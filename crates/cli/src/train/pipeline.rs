@@ -1,6 +1,6 @@
 //! Training of TorchEasyRec pipelines.
 
-use super::export::export;
+use super::export::{export, of_table};
 use super::listener::Listener;
 use super::ranks::Group;
 use super::report::Summary;
@@ -9,7 +9,7 @@ use super::{Learner, Metrics, Source, TrainFailed, running};
 use crate::args::{Common, Train};
 use crate::error::CliError;
 use crate::eval::{EvalError, Files};
-use crate::import;
+use crate::import::{self, ImportError, WRAPPER};
 use crate::predict::encoded;
 use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
@@ -21,9 +21,9 @@ use rewire::runtime;
 use rewire::train::{
     self, Data, DataError, NegativeRow, PipelineTask, RankTrainError, Share, Tensors, TrainConfig, Trainer,
 };
-use rewire_tzrec::Pipeline;
+use rewire_tzrec::{Checkpoint, Pipeline};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -63,6 +63,9 @@ pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Li
     let task = task.with_config(config).with_group(group);
     let begin = tensors.map_or(train::Begin::Seed(seed), train::Begin::Tensors);
     let mut trainer = task.trainer(&begin).map_err(TrainFailed::from)?;
+    if let Some(checkpoint) = &options.checkpoint {
+        read_moments(&task, &mut trainer, checkpoint)?;
+    }
     let parts = ["data_config", "feature_configs", "model_config"].map(|key| pipeline.get(key));
     let source = Source {
         config: import::config(&pipeline, plan.as_ref()),
@@ -96,6 +99,24 @@ pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Li
     let metrics = ended.metrics.iter().cloned().collect();
     let summary = Summary::new(trainer.steps(), ended, rows, &trainer.report());
     Ok(Summary { metrics, ..summary })
+}
+
+/// Sets the optimizer states of a checkpoint that has them. States of the ids of `dynamicemb` begin anew.
+fn read_moments(task: &PipelineTask, trainer: &mut Trainer, checkpoint: &Path) -> Result<(), CliError> {
+    let failed = |source| ImportError::Checkpoint { file: checkpoint.display().to_string(), source };
+    let (step, states) = (Checkpoint::last_step(checkpoint), Checkpoint::open_optimizer(checkpoint));
+    let (Some(step), Some(states)) = (step.map_err(failed)?, states.map_err(failed)?) else { return Ok(()) };
+    let names: BTreeSet<String> = states.names().into_iter().collect();
+    let tables: BTreeSet<&str> = task.tables().collect();
+    trainer.begin_moments(step + 1, |parameter, moment| {
+        let is_of_table = tables.contains(parameter);
+        let key = if is_of_table { of_table(parameter, moment) } else { moment.to_owned() };
+        let name = format!("state.{WRAPPER}{parameter}.{key}");
+        if !names.contains(&name) {
+            return Ok(None);
+        }
+        Ok(Some(import::tensor(states.read(&name).map_err(failed)?)?))
+    })
 }
 
 /// Unsupported options of a pipeline, with their lines if it is a file.

@@ -6,6 +6,7 @@ mod fit;
 mod growth;
 mod initial;
 mod memory;
+mod moments;
 mod prepare;
 mod ranks;
 mod report;

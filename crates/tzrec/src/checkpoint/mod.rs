@@ -52,6 +52,19 @@ impl Checkpoint {
         Ok(Self { source: Source::Dcp(Dcp::open(&part(&folder, "model"))?), plan: plan(&folder)? })
     }
 
+    /// The number of the last step before a checkpoint was written, from 0: `N` of its folder `model.ckpt-N`. `None` if `path` has
+    /// no such folder.
+    ///
+    /// # Errors
+    /// As [`Checkpoint::open`].
+    pub fn last_step(path: &Path) -> Result<Option<u64>, CheckpointError> {
+        if path.is_file() {
+            return Ok(None);
+        }
+        let folder = latest(path)?;
+        Ok(folder.file_name().and_then(|name| number(name.to_str()?)))
+    }
+
     /// Opens the optimizer state stored next to a model; `None` if there is none.
     ///
     /// # Errors
@@ -132,11 +145,15 @@ fn latest(path: &Path) -> Result<PathBuf, CheckpointError> {
     }
     let entries = std::fs::read_dir(path).map_err(CheckpointError::read(path))?;
     let numbered = entries.flatten().filter_map(|entry| {
-        let number = entry.file_name().to_str()?.strip_prefix("model.ckpt-")?.parse::<u64>().ok()?;
-        Some((number, entry.path())).filter(|(_, folder)| holds(folder))
+        Some((number(entry.file_name().to_str()?)?, entry.path())).filter(|(_, folder)| holds(folder))
     });
     let latest = numbered.max().map(|(_, folder)| folder);
     latest.ok_or_else(|| CheckpointError::NotCheckpoint { path: path.to_owned() })
+}
+
+/// `N` of `model.ckpt-N`.
+fn number(name: &str) -> Option<u64> {
+    name.strip_prefix("model.ckpt-")?.parse().ok()
 }
 
 /// The subfolder `part` of a checkpoint, or the folder itself if it is a distributed checkpoint.
