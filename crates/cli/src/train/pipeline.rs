@@ -101,7 +101,7 @@ pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Li
     Ok(Summary { metrics, ..summary })
 }
 
-/// Sets the optimizer states of a checkpoint that has them. States of the ids of `dynamicemb` begin anew.
+/// Sets the optimizer states of a checkpoint that has them. States of the ids of `dynamicemb` are reset.
 fn read_moments(task: &PipelineTask, trainer: &mut Trainer, checkpoint: &Path) -> Result<(), CliError> {
     let failed = |source| ImportError::Checkpoint { file: checkpoint.display().to_string(), source };
     let (step, states) = (Checkpoint::last_step(checkpoint), Checkpoint::open_optimizer(checkpoint));

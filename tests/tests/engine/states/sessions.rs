@@ -3,7 +3,7 @@
 use rewire::weights::{Weights, serialize};
 use rewire_graph::{DType, Graph, GraphError, HostTensor, Scope, Tensor};
 use rewire_graph_rewrite::plan::{Plan, Source};
-use rewire_runtime::{Detail, Inputs, Kernel, Model, ModelOptions, RunError, Session};
+use rewire_runtime::{Detail, Inputs, Kernel, Model, ModelOptions, RunError, RunValue, Session};
 use rewire_tests::backend::{Tensors, options, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
 use rewire_tests::noise::Noise;
@@ -161,6 +161,30 @@ fn states_are_written_to_a_file_and_read_from_it() {
             assert_eq!(run(&mut other, &given).unwrap(), run(&mut session, &given).unwrap());
             assert_eq!(other.states().unwrap(), session.states().unwrap());
         }
+    }
+}
+
+#[test]
+fn states_are_read_and_replaced_in_their_memory() {
+    for mut session in sessions(&graph(cache)) {
+        run(&mut session, &inputs(2, 1)).unwrap();
+        let held = session.state("cache").unwrap();
+        let tensor = match session.state_value("cache").unwrap() {
+            RunValue::Device(tensor) => tensor,
+            RunValue::Host(tensor) => {
+                assert_eq!(tensor, held);
+                continue;
+            }
+        };
+        let mut read = vec![];
+        let tensors = [tensor.clone(), tensor.clone()];
+        session.read_each(&tensors, |position, bytes| read.push((position, bytes.to_vec()))).unwrap();
+        assert_eq!(read, [0, 1].map(|position| (position, held.bytes().to_vec())));
+        let content = Noise::new(7, "content").floats(F32, &[ROWS, WIDTH], 1.0);
+        session.overwrite(&tensor, &content).unwrap();
+        assert_eq!(session.state("cache").unwrap(), content);
+        let narrow = HostTensor::f32(vec![1], &[0.0]).unwrap();
+        assert!(matches!(session.overwrite(&tensor, &narrow), Err(RunError::InputPlace { .. })));
     }
 }
 
