@@ -20,10 +20,20 @@ const LONG_TESTS: [&str; 6] = ["commands", "engine", "ranker", "growth", "traini
 
 /// Lints prose and code, which rebuilds all libraries, and checks the supply chain.
 pub(crate) fn lint() -> Result<(), String> {
-    run_command(cargo(&["test", "--workspace", "--test", "reference", "prose_of_all_files"]))?;
+    run_command(reference("prose_of_all_files")?)?;
     run_command(cargo(&["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]))?;
     features::lint()?;
     supply::check()
+}
+
+/// The tests of texts and pages with this prefix. All test programs are built, since one alone would compile all libraries again, with
+/// other features.
+fn reference(prefix: &str) -> Result<Command, String> {
+    let programs = programs::build()?;
+    let program = programs.iter().find(|program| program.name == "reference").ok_or("there is no test `reference`")?;
+    let mut command = program.command();
+    command.arg(prefix);
+    Ok(command)
 }
 
 /// Builds the documentation of all libraries and the book; warnings are errors. Takes a minute on two cores.
@@ -113,7 +123,7 @@ pub(crate) fn run() -> Result<(), String> {
 
 /// Writes the generated pages, which tests compare with the sources.
 pub(crate) fn write_reference() -> Result<(), String> {
-    let mut command = cargo(&["test", "--quiet", "--workspace", "--test", "reference", "the_page_of"]);
+    let mut command = reference("the_page_of")?;
     command.env("REWIRE_WRITE_REFERENCE", "1");
     run_command(command)
 }
