@@ -73,6 +73,7 @@ pub(super) unsafe fn gemm(
 }
 
 #[cfg(not(target_arch = "wasm32"))]
+#[cfg_attr(not(feature = "sse4"), expect(clippy::modulo_one, reason = "a loop that is not unrolled"))]
 mod arrays {
     use super::{N, T};
     use gemm_common::{microkernel, microkernel_fn_array};
