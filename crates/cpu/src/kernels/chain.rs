@@ -1,8 +1,11 @@
 //! Chains of float functions, pass by pass over blocks of a tile, which stay in the cache.
 
+use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row};
 use super::machine::Register;
 use super::passes::Rows;
+use super::scratch::zeros;
+use super::spread::{OPERANDS, SPREAD, is_narrow, spread};
 use super::step::{ChainStep, Pass};
 use super::stream::{Stream, prefetch};
 use super::totals::{Owners, Totals, sums};
@@ -12,10 +15,27 @@ use rewire_graph::pointwise::BinaryOp;
 /// Largest number of floats in a block.
 const BLOCK: usize = 1024;
 
-/// Two buffers of block size for intermediate values.
-pub(super) type Scratch = [Register<f32, BLOCK>; 2];
+/// Memory of chains.
+#[derive(Clone, Debug)]
+pub(super) struct Scratch {
+    /// Values between passes.
+    values: [Register<f32, BLOCK>; 2],
+    /// Operands of narrow rows, [`SPREAD`] floats each.
+    operands: Vec<f32>,
+}
 
-pub(super) const SCRATCH: Scratch = [const { Register([0.0; BLOCK]) }; 2];
+impl Scratch {
+    /// For chains of at most so many operands.
+    pub(super) fn new(operands: u16) -> Result<Self, CpuError> {
+        let operands = zeros(SPREAD * OPERANDS.min(operands.into()))?;
+        Ok(Self { values: [const { Register([0.0; BLOCK]) }; 2], operands })
+    }
+
+    /// Size in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        size_of::<Self>() + self.operands.capacity() * size_of::<f32>()
+    }
+}
 
 /// Adjacent points of adjacent rows of a tile.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +110,8 @@ pub(super) struct Chain<'a, 's> {
     /// The initial value of the chain, then the operands of its passes.
     pub operands: &'a [Lanes<'a, f32>],
     pub passes: &'a [Pass],
+    /// The steps of the passes, one by one.
+    pub steps: &'a [Pass],
     pub scratch: &'s mut Scratch,
     pub to: Destination<'s>,
 }
@@ -110,35 +132,53 @@ impl WithSimd for Chain<'_, '_> {
         if self.sums(simd, Block::whole(rows, width)) {
             return;
         }
-        let size = (BLOCK / width.max(1)).clamp(1, rows.max(1));
+        let mut room = std::mem::take(&mut self.scratch.operands);
+        let is_spread = self.is_spread(&room);
+        let size = if is_spread { SPREAD / width } else { (BLOCK / width.max(1)).clamp(1, rows.max(1)) };
         for row in (0..rows).step_by(size) {
             for start in (0..width).step_by(BLOCK) {
                 let (rows, points) = (size.min(rows - row), BLOCK.min(width - start));
-                self.block(simd, Block { row, rows, start, points, width });
+                let block = Block { row, rows, start, points, width };
+                let mut bound = [Lanes::Same(0.0); OPERANDS];
+                let (operands, at, passes) = if is_spread {
+                    spread(simd, self.operands, block, &mut room, &mut bound);
+                    (&bound[..], Block::whole(rows, points), self.steps)
+                } else {
+                    (self.operands, block, self.passes)
+                };
+                self.block(simd, block, (operands, at), passes);
             }
         }
+        self.scratch.operands = room;
     }
 }
 
 impl Chain<'_, '_> {
+    /// True if operands are to be spread in `room` over the points of the rows, so that a pass processes a block as one row.
     #[inline(always)]
-    fn block<S: Simd>(&mut self, simd: S, block: Block) {
+    fn is_spread(&self, room: &[f32]) -> bool {
+        let Grid { rows, points } = self.grid;
+        rows > 1 && is_narrow(points) && !self.steps.is_empty() && self.operands.len() * SPREAD <= room.len()
+    }
+
+    /// Computes a block. `operands` has it at `at`.
+    #[inline(always)]
+    fn block<S: Simd>(&mut self, simd: S, block: Block, (operands, at): (&[Lanes<'_, f32>], Block), passes: &[Pass]) {
         if let Destination::Rows { stream: Some(_), .. } = self.to {
             self.prefetch(block);
         }
-        let Self { operands, passes, scratch, to, .. } = self;
-        let (operands, passes) = (*operands, *passes);
-        let [a, b] = &mut **scratch;
+        let Self { scratch, to, .. } = self;
+        let [a, b] = &mut scratch.values;
         let size = block.rows * block.points;
         let (mut held, mut spare) = (&mut a.0[..size], &mut b.0[..size]);
         let whole = Block::whole(block.rows, block.points);
         let first = operands.first().copied().unwrap_or(Lanes::Each(&[]));
         let count = passes.len();
         for (n, &pass) in passes.iter().enumerate() {
-            let (value, from) = if n == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
+            let (value, from) = if n == 0 { (first, at) } else { (Lanes::Each(&*held), whole) };
             let (out, stride) = match to {
                 Destination::Rows { out, stride, stream: Some(stream) } if n + 1 == count => {
-                    let rows = Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands };
+                    let rows = Rows { out: block.of(out, *stride), stride: *stride, value, from, block: at, operands };
                     if rows.stream(simd, pass, stream) {
                         return;
                     }
@@ -147,15 +187,15 @@ impl Chain<'_, '_> {
                 Destination::Rows { out, stride, stream: None } if n + 1 == count => (block.of(out, *stride), *stride),
                 _ => (&mut *spare, block.points),
             };
-            Rows { out, stride, value, from, block, operands }.flat(pass).advance(simd, pass);
+            Rows { out, stride, value, from, block: at, operands }.flat(pass).advance(simd, pass);
             std::mem::swap(&mut held, &mut spare);
         }
-        let (value, from) = if count == 0 { (first, block) } else { (Lanes::Each(&*held), whole) };
+        let (value, from) = if count == 0 { (first, at) } else { (Lanes::Each(&*held), whole) };
         match to {
             Destination::Totals(totals, squares) => {
                 totals.add(simd, value, from, block);
                 if let Some(squares) = squares {
-                    let rows = Rows { out: spare, stride: block.points, value, from, block, operands };
+                    let rows = Rows { out: spare, stride: block.points, value, from, block: at, operands };
                     let pass = Pass::ChainStep(ChainStep::Both(BinaryOp::Mul));
                     rows.flat(pass).advance(simd, pass);
                     squares.add(simd, Lanes::Each(&*spare), whole, block);
@@ -164,7 +204,7 @@ impl Chain<'_, '_> {
             Destination::Owners(owners) => owners.add(simd, value, from, block),
             // Copies of gathered rows: non-temporal stores would wait for each load.
             Destination::Rows { out, stride, .. } if count == 0 => {
-                Rows { out: block.of(out, *stride), stride: *stride, value, from, block, operands }.copy();
+                Rows { out: block.of(out, *stride), stride: *stride, value, from, block: at, operands }.copy();
             }
             Destination::Rows { out, stride, stream: Some(stream) } => {
                 let lines = block.of(out, *stride).chunks_mut((*stride).max(1)).take(block.rows);

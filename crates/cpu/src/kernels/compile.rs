@@ -6,7 +6,7 @@ use super::program::{
     AccumulatorValue, Chain, Guard, HoistLevel, Instruction, Last, Load, Op, Program, Source, Start, file,
 };
 use super::run::{Run, run_along, runs};
-use super::step::{ChainStep, passes};
+use super::step::{ChainStep, Pass, passes};
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph_rewrite::plan::Operand;
@@ -265,13 +265,17 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn chain(&self, rate: HoistLevel, first: ExprId, steps: Vec<ChainStep<ExprId>>) -> Result<Chain, CpuError> {
+    fn chain(&mut self, rate: HoistLevel, first: ExprId, steps: Vec<ChainStep<ExprId>>) -> Result<Chain, CpuError> {
         let mut operands = vec![self.source(first, Scalar::F32)?];
         let mut named = Vec::with_capacity(steps.len());
         for step in steps {
             named.push(step.try_map(|id| {
-                operands.push(self.source(id, Scalar::F32)?);
-                Ok((operands.len() - 1) as u16)
+                let source = self.source(id, Scalar::F32)?;
+                let known = operands.iter().position(|&operand| operand == source);
+                Ok(known.unwrap_or_else(|| {
+                    operands.push(source);
+                    operands.len() - 1
+                }) as u16)
             })?);
         }
         let passes = passes(&named, |position| match operands.get(usize::from(position)) {
@@ -279,7 +283,9 @@ impl<'a> Compiler<'a> {
             Some(Source::Row(_)) => rate == HoistLevel::Point,
             _ => false,
         });
-        Ok(Chain { operands, passes })
+        let steps = named.into_iter().map(Pass::ChainStep).collect();
+        self.program.counts.operands = self.program.counts.operands.max(operands.len() as u16);
+        Ok(Chain { operands, passes, steps })
     }
 
     fn load(&mut self, id: ExprId, operand: u16, index: &[ExprId], kind: Scalar) -> Result<Load, CpuError> {

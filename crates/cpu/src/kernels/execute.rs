@@ -5,14 +5,14 @@ use super::chain::{Chain, Destination, Scratch};
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{LoadPattern, Registers, RowInputs};
 use super::operand::{Env, View};
-use super::program::{HoistLevel, Instruction, Last, Op, Source, Start};
+use super::program::{ChainRef, HoistLevel, Instruction, Last, Op, Source, Start};
 use super::random::{uniform, uniform_runs};
-use super::step::Pass;
 use super::storage::Elements;
 use super::user_code;
 use rewire_graph::Scalar;
 use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use std::cell::Cell;
 
 /// Most chains have at most this many operands.
 const FEW: usize = 8;
@@ -139,7 +139,8 @@ impl Execution<'_, '_> {
             Op::Load(load) => return self.load(load, kind, target),
             Op::Sample { offsets, row } => self.write_ints(target, |this, out| {
                 let offsets = this.env.views.get(usize::from(*offsets));
-                unary(this.arch, out, this.ints(*row), |row| sample(offsets, row));
+                let near = Cell::new(0);
+                unary(this.arch, out, this.ints(*row), |row| sample(offsets, row, &near));
             }),
             Op::Uniform { seed, index: Last::At(index) } => self.write_floats(target, |this, out| {
                 uniform(out, this.longs(*seed), this.ints(*index));
@@ -154,7 +155,7 @@ impl Execution<'_, '_> {
                 let Some(mut scratch) = self.registers.scratch.take() else { return false };
                 self.write_floats(target, |this, (out, grid)| {
                     let to = Destination::Rows { out, stride: grid.points, stream: None };
-                    this.chain(&chain.operands, &chain.passes, &mut scratch, to);
+                    this.chain(chain.bound(), &mut scratch, to);
                 });
                 self.registers.scratch = Some(scratch);
             }
@@ -188,7 +189,8 @@ impl Execution<'_, '_> {
     }
 
     /// Computes a chain for the tile. `scratch` is for values between passes.
-    pub(super) fn chain(&self, operands: &[Source], passes: &[Pass], scratch: &mut Scratch, to: Destination<'_>) {
+    pub(super) fn chain(&self, chain: ChainRef<'_>, scratch: &mut Scratch, to: Destination<'_>) {
+        let ChainRef { operands, passes, steps } = chain;
         let mut few = [Lanes::Same(0.0); FEW];
         let mut many = vec![];
         let bound = match few.get_mut(..operands.len()) {
@@ -201,7 +203,7 @@ impl Execution<'_, '_> {
         for (bound, &source) in bound.iter_mut().zip(operands) {
             *bound = self.floats(source);
         }
-        self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, scratch, to });
+        self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, steps, scratch, to });
     }
 
     /// Writes the start of the run in each row of the tile to `starts`.
@@ -339,26 +341,29 @@ fn quotient_by(divisor: i32) -> impl Fn(i32) -> i32 {
     move |a| ((f64::from(a) + 0.5) * inverse).floor() as i32
 }
 
-/// The largest `b` with `offsets[b] <= row`; 0 if there is none.
-fn sample(offsets: Option<&View<'_>>, row: i32) -> i32 {
-    match offsets.map(|view| view.elements) {
-        Some(Elements::I64(offsets)) => last_up_to(offsets, row.into(), row),
-        Some(Elements::I32(offsets)) => last_up_to(offsets, row, row),
+/// The largest `b` with `offsets[b] <= row`; 0 if there is none. `near` is the result for the row before.
+fn sample(offsets: Option<&View<'_>>, row: i32, near: &Cell<usize>) -> i32 {
+    let found = match offsets.map(|view| view.elements) {
+        Some(Elements::I64(offsets)) => last_up_to(offsets, row.into(), near.get()),
+        Some(Elements::I32(offsets)) => last_up_to(offsets, row, near.get()),
         _ => 0,
-    }
+    };
+    near.set(found);
+    found as i32
 }
 
-/// The index of the last ascending offset that is not above `row`; 0 if there is none. `guess` is close to it if samples
-/// have one row each.
-fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, guess: i32) -> i32 {
-    if let Ok(n) = usize::try_from(guess)
-        && let Some([first, next]) = offsets.get(n..n.saturating_add(2))
-        && *first <= row
-        && row < *next
-    {
-        return guess;
+/// The index of the last ascending offset that is not above `row`; 0 if there is none. Tries `near` and the index after it
+/// first, since adjacent rows are in the same sample or in adjacent ones.
+fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, near: usize) -> usize {
+    for n in [near, near + 1] {
+        if let Some([first, next]) = offsets.get(n..n + 2)
+            && *first <= row
+            && row < *next
+        {
+            return n;
+        }
     }
-    (offsets.partition_point(|&offset| offset <= row) as i32 - 1).max(0)
+    offsets.partition_point(|&offset| offset <= row).saturating_sub(1)
 }
 
 #[cfg(test)]

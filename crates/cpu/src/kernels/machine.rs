@@ -1,15 +1,14 @@
 //! Virtual machines: programs with their registers, bound to a run.
 
 use super::arch::Arch;
-use super::chain::{Destination, SCRATCH, Scratch};
+use super::chain::{Destination, Scratch};
 use super::error::CpuError;
 use super::execute::Execution;
 use super::lanes::{Grid, LANES, Lanes, ROWS};
 use super::load::Part;
 use super::operand::Env;
-use super::program::{Counts, HoistLevel, Instruction, Op, Program, Source};
+use super::program::{ChainRef, Counts, HoistLevel, Instruction, Op, Program, Source};
 use super::scratch::{boxed, zeros};
-use super::step::Pass;
 use super::storage::Elements;
 use rewire_graph::Scalar;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,7 +163,7 @@ impl Registers {
             ints: File::new(counts.files[1])?,
             longs: File::new(counts.files[2])?,
             in_place: (0..counts.in_place).map(floats).collect::<Result<_, CpuError>>()?,
-            scratch: Some(boxed(SCRATCH)?),
+            scratch: Some(boxed(Scratch::new(counts.operands)?)?),
             states: vec![3; counts.states.into()],
             offsets: zeros(LANES)?,
             parts: vec![],
@@ -174,7 +173,8 @@ impl Registers {
     /// Approximate size in bytes.
     fn bytes(&self) -> u64 {
         let in_place = self.in_place.iter().map(|floats| heap(&floats.copy) + heap(&floats.starts)).sum::<usize>();
-        let lists = heap(&self.offsets) + heap(&self.parts) + self.scratch.as_ref().map_or(0, |_| size_of::<Scratch>());
+        let lists =
+            heap(&self.offsets) + heap(&self.parts) + self.scratch.as_ref().map_or(0, |scratch| scratch.bytes());
         (self.floats.bytes() + self.ints.bytes() + self.longs.bytes() + in_place + lists) as u64
     }
 
@@ -335,30 +335,30 @@ impl<'a> Vm<'a> {
         if grid.len() > LANES && (!program.streams || is_long) {
             return false;
         }
-        let (operands, passes, before) = match (program.per_point.split_last(), program.roots.get(root)) {
+        let (chain, before) = match (program.per_point.split_last(), program.roots.get(root)) {
             (Some((Instruction { op: Op::Chain(chain), .. }, before)), _) if program.last == Some(root) => {
-                (&chain.operands[..], &chain.passes[..], before)
+                (chain.bound(), before)
             }
             (_, Some((source @ (Source::InPlace(_) | Source::Accumulator(_)), _))) if program.streams => {
-                (std::slice::from_ref(source), &[][..], &program.per_point[..])
+                (ChainRef::copy(source), &program.per_point[..])
             }
             _ => return false,
         };
         self.along(start, points);
         (self.start, self.grid) = (start, grid);
-        self.execute(before, inputs, HoistLevel::Point) && self.chain(inputs, operands, passes, to)
+        self.execute(before, inputs, HoistLevel::Point) && self.chain(inputs, chain, to)
     }
 
     /// Moves a float result of the last tile to its destination.
     pub(super) fn put(&mut self, inputs: RowInputs<'_>, root: usize, to: Destination<'_>) {
         let source = self.source(root);
-        self.chain(inputs, &[source], &[], to);
+        self.chain(inputs, ChainRef::copy(&source), to);
     }
 
-    fn chain(&mut self, inputs: RowInputs<'_>, operands: &[Source], passes: &[Pass], to: Destination<'_>) -> bool {
+    fn chain(&mut self, inputs: RowInputs<'_>, chain: ChainRef<'_>, to: Destination<'_>) -> bool {
         let Some(execution) = self.execution(inputs, HoistLevel::Point) else { return false };
         let Some(mut scratch) = execution.registers.scratch.take() else { return false };
-        execution.chain(operands, passes, &mut scratch, to);
+        execution.chain(chain, &mut scratch, to);
         execution.registers.scratch = Some(scratch);
         true
     }

@@ -45,6 +45,7 @@ mod scratch;
 mod segmented_reduce;
 mod small;
 mod softmax;
+mod spread;
 mod step;
 mod storage;
 mod store;

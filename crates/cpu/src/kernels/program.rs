@@ -68,6 +68,29 @@ pub(super) struct Chain {
     /// The initial value, then other operands. Passes refer to operands by position.
     pub operands: Vec<Source>,
     pub passes: Vec<Pass>,
+    /// The same functions with one step per pass, for narrow rows.
+    pub steps: Vec<Pass>,
+}
+
+/// The parts of a [`Chain`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChainRef<'a> {
+    pub operands: &'a [Source],
+    pub passes: &'a [Pass],
+    pub steps: &'a [Pass],
+}
+
+impl Chain {
+    pub(super) fn bound(&self) -> ChainRef<'_> {
+        ChainRef { operands: &self.operands, passes: &self.passes, steps: &self.steps }
+    }
+}
+
+impl<'a> ChainRef<'a> {
+    /// A chain without functions.
+    pub(super) fn copy(source: &'a Source) -> Self {
+        Self { operands: std::slice::from_ref(source), passes: &[], steps: &[] }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -150,6 +173,8 @@ pub(super) struct Counts {
     pub files: [[u16; 4]; 3],
     pub in_place: u16,
     pub states: u16,
+    /// The most operands of a chain.
+    pub operands: u16,
 }
 
 /// Expressions compiled along one axis.

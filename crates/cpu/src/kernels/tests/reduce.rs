@@ -80,16 +80,22 @@ fn layer_norms_meet_plain_loops() {
 }
 
 #[test]
-fn a_row_does_not_depend_on_its_position() {
-    let kernel = layer_norm(DType::F32, 50);
-    let data = data(DType::F32, 1000, 50);
-    let whole = run_on_any_threads(&kernel, &data, &vec![1000]);
-    let cut = |data: &Data| match data {
-        Data::Device(t) if t.shape() == [1000, 50] => Data::Device(
-            HostTensor::from_bytes(DType::F32, vec![3, 50], t.bytes()[700 * 200..703 * 200].to_vec()).unwrap(),
-        ),
-        other => other.clone(),
-    };
-    let part = run_on_any_threads(&kernel, &data.iter().map(cut).collect::<Vec<_>>(), &vec![3]);
-    assert_eq!(part[0].bytes(), &whole[0].bytes()[700 * 200..703 * 200]);
+fn a_row_depends_neither_on_its_position_nor_on_other_rows() {
+    for width in [50, 1, 3, 8, 16, 31, 32, 33] {
+        let kernel = layer_norm(DType::F32, width);
+        let data = data(DType::F32, 1000, width);
+        let whole = run_on_any_threads(&kernel, &data, &vec![1000]);
+        let size = width * size_of::<f32>();
+        for rows in [1, 3] {
+            let cut = |data: &Data| match data {
+                Data::Device(t) if t.shape() == [1000, width] => {
+                    let bytes = t.bytes()[700 * size..][..rows * size].to_vec();
+                    Data::Device(HostTensor::from_bytes(DType::F32, vec![rows, width], bytes).unwrap())
+                }
+                other => other.clone(),
+            };
+            let part = run_on_any_threads(&kernel, &data.iter().map(cut).collect::<Vec<_>>(), &vec![rows as i64]);
+            assert_eq!(part[0].bytes(), &whole[0].bytes()[700 * size..][..rows * size], "{rows} rows of {width}");
+        }
+    }
 }
