@@ -293,10 +293,9 @@ fn sum_blocks<S: Simd, const N: usize>(simd: S, values: &[f32], function: impl F
     }
     if let (Some(sum), false) = (sums.get_mut(values.len()), last.is_empty()) {
         // The function of the padding may not be zero.
-        let mut kept = [0.0; PARTIALS];
-        let kept = &mut kept[..last.len()];
-        simd.partial_store_f32s(kept, function(simd.partial_load_f32s(last)));
-        *sum = simd.add_f32s(*sum, simd.partial_load_f32s(kept));
+        let kept = simd.mask_between_m32s(0, last.len() as u32).mask();
+        let value = function(simd.partial_load_f32s(last));
+        *sum = simd.add_f32s(*sum, simd.select_f32s(kept, value, simd.splat_f32s(0.0)));
     }
     let mut half = N / 2;
     while half > 0 {
