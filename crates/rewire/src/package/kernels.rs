@@ -72,34 +72,56 @@ impl TargetKernels {
     }
 }
 
-/// The part of [`TargetKernels`] that is read before a device opens; without `emit`, this includes the kernels.
+/// The part of [`TargetKernels`] that is read before a device opens. Without `emit` these are the kernels, for which there are no other
+/// tunings.
 #[derive(Deserialize)]
 pub(super) struct Told {
     pub target: Target,
+    #[cfg(feature = "emit")]
     #[serde(default)]
-    pub tunings: Option<DeviceTunings>,
+    tunings: Option<DeviceTunings>,
     #[cfg(not(feature = "emit"))]
     kernels: Vec<Option<EmittedKernel>>,
 }
 
+#[cfg(feature = "emit")]
 impl Told {
     /// The kernels, if they were read.
-    #[cfg(feature = "emit")]
     pub fn given(&mut self) -> Option<GivenKernels> {
         None
     }
 
+    /// The tunings, if they were read.
+    pub fn tunings(&mut self) -> Option<DeviceTunings> {
+        self.tunings.take()
+    }
+
+    fn checked(&self) -> (&Target, Option<&DeviceTunings>) {
+        (&self.target, self.tunings.as_ref())
+    }
+}
+
+#[cfg(not(feature = "emit"))]
+impl Told {
     /// The kernels.
-    #[cfg(not(feature = "emit"))]
     pub fn given(&mut self) -> Option<GivenKernels> {
         Some(GivenKernels { target: self.target.clone(), kernels: std::mem::take(&mut self.kernels) })
+    }
+
+    /// None.
+    pub fn tunings(&mut self) -> Option<DeviceTunings> {
+        None
+    }
+
+    fn checked(&self) -> (&Target, Option<&DeviceTunings>) {
+        (&self.target, None)
     }
 }
 
 /// The devices of a part, with their measured tunings.
 pub(super) fn told(part: &[u8]) -> Result<Vec<Told>, PackageError> {
     let told: Vec<Told> = decoded("kernels", part)?;
-    check(told.iter().map(|told| (&told.target, told.tunings.as_ref())))?;
+    check(told.iter().map(Told::checked))?;
     Ok(told)
 }
 

@@ -382,7 +382,7 @@ impl Package {
     /// # Errors
     /// [`PackageError::Part`].
     pub fn tunings(&self) -> Result<Vec<DeviceTunings>, PackageError> {
-        Ok(self.told()?.into_iter().filter_map(|told| told.tunings).collect())
+        Ok(self.kernels()?.into_iter().filter_map(|kernels| kernels.tunings).collect())
     }
 
     /// The model options for loading it, with its devices and their tunings.
@@ -391,15 +391,9 @@ impl Package {
         // The tunings apply to floats in the storage types of the package.
         let is_own = options.precision == Precision::default();
         let kernels = told.iter_mut().filter(|_| is_own).filter_map(Told::given).collect();
-        let (targets, tunings): (Vec<Target>, Vec<_>) =
-            told.into_iter().map(|told| (told.target, told.tunings)).unzip();
-        let targets = targets.into_iter().filter(|target| *target != Target::BASELINE).collect();
-        Ok(ModelOptions {
-            targets,
-            device_tunings: tunings.into_iter().flatten().collect(),
-            kernels,
-            ..options.of_model()
-        })
+        let device_tunings = told.iter_mut().filter_map(Told::tunings).collect();
+        let targets = told.into_iter().map(|told| told.target).filter(|target| *target != Target::BASELINE).collect();
+        Ok(ModelOptions { targets, device_tunings, kernels, ..options.of_model() })
     }
 
     fn told(&self) -> Result<Vec<Told>, PackageError> {

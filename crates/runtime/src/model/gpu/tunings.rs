@@ -85,12 +85,13 @@ enum Reason {
 impl Tunings {
     /// The tunings of steps: from the options, else from their store, else those shipped with the model.
     pub fn new(gpu: &Gpu, steps: &[Step], options: &ModelOptions) -> Self {
-        let is_open = options.tuning == Tuning::default();
+        // Kernels that come with a model have no other tunings.
+        let is_open = cfg!(feature = "emit") && options.tuning == Tuning::default();
         let store = options.tunings.as_ref().filter(|_| is_open);
         let stored = store.map(|store| store.load(gpu)).unwrap_or_default();
         let given = options.device_tunings.iter().find(|given| is_open && given.are_of(gpu));
         let known = |step: &Step| {
-            if stored.is_empty() && given.is_none() {
+            if !is_open || stored.is_empty() && given.is_none() {
                 return None;
             }
             let kernel = identity(&step.computation)?;
