@@ -16,3 +16,20 @@ pub(crate) fn is_f32(value: f64) -> bool {
 pub(crate) fn is_unit(value: f64) -> bool {
     value > 0.0 && is_f32(value) && (i64::MAX as f32 / value as f32).is_finite()
 }
+
+/// A number such as `0.5`, `.5`, `+1` or `1e-3`. The reader of JSON reads it: another one would add its table of powers to libraries for
+/// browsers, 10 KB.
+pub(crate) fn number_of(text: &str) -> Option<f64> {
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => ("-", digits),
+        None => ("", text.strip_prefix('+').unwrap_or(text)),
+    };
+    let (mantissa, exponent) = digits.split_once(['e', 'E']).unwrap_or((digits, "0"));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    if whole.is_empty() && fraction.is_empty() {
+        return None;
+    }
+    let or_zero = |digits: &str| if digits.is_empty() { "0".to_owned() } else { digits.to_owned() };
+    let (whole, fraction) = (or_zero(whole.trim_start_matches('0')), or_zero(fraction));
+    serde_json::from_str(&format!("{sign}{whole}.{fraction}e{exponent}")).ok()
+}

@@ -1,5 +1,5 @@
 use super::{NORM_EPS, layers::statistics};
-use crate::number::{F32, is_f32};
+use crate::number::{F32, is_f32, number_of};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{Scope, Tensor};
 use serde::Deserialize;
@@ -160,7 +160,7 @@ impl<'a> Call<'a> {
 
     fn number(&mut self, key: &str, default: f64) -> Result<f64, String> {
         let Some(value) = self.take(key) else { return Ok(default) };
-        let number = value.parse().ok().filter(|&number| is_f32(number));
+        let number = number_of(&value).filter(|&number| is_f32(number));
         number.ok_or_else(|| format!("`{}`: `{key}` must be {F32}, got `{value}`", self.text))
     }
 

@@ -143,7 +143,10 @@ fn activations_have_the_values_of_torch() {
         ("nn.ReLU6", [0.0, 0.0, 0.0, 0.75, 6.0]),
         ("nn.LeakyReLU", [-0.025, -0.005, 0.0, 0.75, 7.0]),
         ("nn.LeakyReLU(negative_slope=0.2, inplace=True)", [-0.5, -0.1, 0.0, 0.75, 7.0]),
+        ("nn.LeakyReLU(negative_slope=.2)", [-0.5, -0.1, 0.0, 0.75, 7.0]),
+        ("nn.LeakyReLU(negative_slope=-02E-1)", [0.5, 0.1, 0.0, 0.75, 7.0]),
         ("nn.ELU(alpha=2.0)", [-1.835_83, -0.786_939, 0.0, 0.75, 7.0]),
+        ("nn.ELU(alpha=+2.)", [-1.835_83, -0.786_939, 0.0, 0.75, 7.0]),
         ("nn.CELU(alpha=2.0)", [-1.426_99, -0.442_398, 0.0, 0.75, 7.0]),
         ("nn.SELU", [-1.613_786, -0.691_758, 0.0, 0.788_026, 7.354_907]),
         ("nn.GELU", [-0.015_524_2, -0.154_269, 0.0, 0.580_029, 7.0]),
@@ -169,6 +172,10 @@ fn activations_have_the_values_of_torch() {
         }
     }
     for wrong in ["nn.ReLU(", "nn.ELU(alpha=x)", "nn.SiLU(beta=2)", "relu"] {
+        assert!(serde_json::from_value::<Activation>(json!(wrong)).is_err(), "{wrong}");
+    }
+    for wrong in [".", "", "-", "1_0", "1e", "1.2.3", "0x1", "nan", "inf", "1e99"] {
+        let wrong = format!("nn.ELU(alpha={wrong})");
         assert!(serde_json::from_value::<Activation>(json!(wrong)).is_err(), "{wrong}");
     }
 }

@@ -287,7 +287,7 @@ fn stored(dtype: Dtype, shape: &[usize], rows: DType) -> Option<(DType, Vec<usiz
             let width = rows.format().row_elements(*row)?;
             Some((rows, outer.iter().copied().chain([width]).collect()))
         }
-        _ => Some((DType::named(&dtype.to_string().to_lowercase())?, shape.to_vec())),
+        _ => Some((DType::named(&dtype.to_string().to_ascii_lowercase())?, shape.to_vec())),
     }
 }
 

@@ -90,7 +90,7 @@ pub(crate) fn header<'a>(
 
 /// The file type for elements of a type: bytes for quantized rows, which have no type in safetensors.
 fn stored_type(dtype: DType) -> Dtype {
-    let name = dtype.format().name.to_uppercase();
+    let name = dtype.format().name.to_ascii_uppercase();
     let named: Result<_, ValueError> = Dtype::deserialize(name.into_deserializer());
     named.unwrap_or(Dtype::U8)
 }

@@ -94,8 +94,8 @@ fn means<'a>(filter: &str, index: Option<usize>, mut texts: impl Iterator<Item =
     match filter.strip_prefix('#').map(str::parse::<usize>) {
         Some(Ok(number)) => index == Some(number),
         _ => {
-            let filter = filter.to_lowercase();
-            texts.any(|text| text.to_lowercase().contains(&filter))
+            let filter = filter.to_ascii_lowercase();
+            texts.any(|text| text.to_ascii_lowercase().contains(&filter))
         }
     }
 }

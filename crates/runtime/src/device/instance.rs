@@ -24,6 +24,14 @@ pub(super) async fn adapters() -> Vec<wgpu::Adapter> {
     }
 }
 
+/// Browsers have no environment.
+#[cfg(target_arch = "wasm32")]
+fn descriptor() -> wgpu::InstanceDescriptor {
+    let descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
+    wgpu::InstanceDescriptor { flags: wgpu::InstanceFlags::empty(), ..descriptor }
+}
+
+#[cfg(not(target_arch = "wasm32"))]
 fn descriptor() -> wgpu::InstanceDescriptor {
     let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle_from_env();
     descriptor.flags = wgpu::InstanceFlags::empty().with_env();
