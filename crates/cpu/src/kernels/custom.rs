@@ -3,7 +3,7 @@
 use super::error::CpuError;
 use super::integers::Left;
 use super::memory::Memory;
-use super::operand::{Env, View, strides};
+use super::operand::{Env, View};
 use super::scratch::{reserve, zeros};
 use super::storage::{Elements, ElementsMut, Values};
 use super::{Scheduled, integers, recurrence, user_code};
@@ -61,7 +61,7 @@ impl CompiledCustom {
             Some(content) => env.kept.columns.get(&[content], prepare)?,
             None => prepare()?,
         };
-        let pitch = strides(output.dtype(), shape).first().copied().unwrap_or(columns);
+        let pitch = output.strides().first().copied().unwrap_or(columns);
         match output.elements_mut()? {
             ElementsMut::I32(out) => factor.multiply(left, out, pitch),
             _ => Err(no_integers()),
@@ -74,11 +74,11 @@ impl CompiledCustom {
         let [x, weight, bias, start] = views.map(|view| floats_of(view?));
         let (x, weight, bias, start) = (x?, weight?, bias?, start?);
         let operands = recurrence::Operands { x: &x, weight: &weight, bias: &bias, start: &start };
-        let (&[steps, batch, columns], ElementsMut::F32(out)) = (shape, output.elements_mut()?) else {
+        let (&[steps, batch, columns], (ElementsMut::F32(out), [_, &[_, pitch, _]])) = (shape, output.parts_mut()?)
+        else {
             return Err(CpuError::Unsupported { kernel: Recurrence::NAME, reason: "its result is F32".to_owned() });
         };
         let extents = recurrence::Extents { steps, batch, width: columns / op.cell.states() };
-        let pitch = strides(DType::F32, shape)[1];
         recurrence::run(op, env, self.operand(env, 1)?, &operands, extents, (out, pitch))
     }
 

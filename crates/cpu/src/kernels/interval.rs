@@ -21,7 +21,7 @@ impl ReadBounds for Env<'_> {
 fn load(view: &View<'_>, scalar: Scalar, index: &[Interval]) -> Interval {
     let mut offset = 0;
     let (mut count, mut step) = (1, 0);
-    for ((bounds, &extent), &stride) in index.iter().zip(&view.shape).zip(&view.strides) {
+    for ((bounds, &extent), &stride) in index.iter().zip(view.shape.iter()).zip(view.strides.iter()) {
         if !(bounds.low >= 0.0 && bounds.high < extent as f64) {
             return Interval::UNKNOWN;
         }

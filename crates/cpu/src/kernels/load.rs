@@ -74,7 +74,7 @@ impl Execution<'_, '_> {
         }
         let width: usize = view.shape.iter().skip(load.index.len()).product();
         place = place.within(rows, (width + 1).checked_sub(points)?)?;
-        for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
+        for ((&index, &extent), &stride) in load.index.iter().zip(view.shape.iter()).zip(view.strides.iter()) {
             place = place.plus(self.ints(index).progression(rows)?.within(rows, extent)?, stride as i64);
         }
         place.offsets()
@@ -122,7 +122,7 @@ impl Execution<'_, '_> {
 
     /// Computes the elements that each row of the tile reads.
     fn parts(&self, load: &Load, view: &View<'_>, start: &Start, parts: &mut [Part]) {
-        for ((&index, &extent), &stride) in load.index.iter().zip(&view.shape).zip(&view.strides) {
+        for ((&index, &extent), &stride) in load.index.iter().zip(view.shape.iter()).zip(view.strides.iter()) {
             let index = self.ints(index);
             for (row, part) in parts.iter_mut().enumerate() {
                 part.start = part.start.wrapping_add(step(index.at(row, 0, 1).unwrap_or(-1), extent, stride));
@@ -148,7 +148,9 @@ impl Execution<'_, '_> {
         let mut offsets = std::mem::take(&mut self.registers.offsets);
         let (Some(lanes), grid) = (offsets.get_mut(..self.grid.len()), self.grid) else { return };
         lanes.fill(0);
-        for ((&index, &extent), &stride) in load.index.iter().chain(&last).zip(&view.shape).zip(&view.strides) {
+        for ((&index, &extent), &stride) in
+            load.index.iter().chain(&last).zip(view.shape.iter()).zip(view.strides.iter())
+        {
             add_offsets(lanes, grid, self.ints(index), (extent, stride));
         }
         let elements = view.elements;

@@ -14,6 +14,8 @@ use std::sync::Arc;
 pub struct Memory {
     dtype: DType,
     shape: Vec<usize>,
+    /// Strides of `shape`, in elements.
+    strides: Vec<usize>,
     elements: usize,
     storage: Storage,
     /// Previous memory, replaced because a host tensor shared it when the content had to change. Reused once it is not shared.
@@ -52,6 +54,17 @@ fn padded_elements(dtype: DType, shape: &[usize]) -> Result<usize, CpuError> {
     elements.ok_or_else(|| CpuError::Memory { dtype, shape: shape.to_vec() })
 }
 
+/// Sets `strides` to those of a tensor in kernel layout, in elements.
+fn set_strides(strides: &mut Vec<usize>, dtype: DType, shape: &[usize]) {
+    strides.clear();
+    strides.resize(shape.len(), 1);
+    let mut step = shape.last().and_then(|&width| dtype.format().pitch(width)).unwrap_or(1);
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = step;
+        step *= shape[axis];
+    }
+}
+
 impl Memory {
     /// A tensor of zeros.
     ///
@@ -59,7 +72,8 @@ impl Memory {
     /// [`CpuError::Memory`] if allocation fails.
     pub fn new(dtype: DType, shape: &[usize]) -> Result<Self, CpuError> {
         let storage = Storage::Own(Arc::default());
-        let mut memory = Self { dtype, shape: vec![], elements: 0, storage, lent: None, content: None };
+        let mut memory =
+            Self { dtype, shape: vec![], strides: vec![], elements: 0, storage, lent: None, content: None };
         memory.reset(dtype, shape)?;
         Ok(memory)
     }
@@ -95,6 +109,7 @@ impl Memory {
         self.dtype = dtype;
         self.elements = elements;
         shape.clone_into(&mut self.shape);
+        set_strides(&mut self.strides, dtype, shape);
         Ok(())
     }
 
@@ -109,9 +124,12 @@ impl Memory {
         let format = dtype.format();
         let aligned = tensor.bytes().as_ptr().addr().is_multiple_of(format.bits.div_ceil(8));
         let elements = padded_elements(dtype, shape).ok()?;
+        let mut strides = vec![];
+        set_strides(&mut strides, dtype, shape);
         (format.is_dense(shape) && aligned).then(|| Self {
             dtype,
             shape: shape.to_vec(),
+            strides,
             elements,
             storage: Storage::Host(tensor.shared().clone()),
             lent: None,
@@ -208,6 +226,11 @@ impl Memory {
         &self.shape
     }
 
+    /// Strides in elements.
+    pub(super) fn strides(&self) -> &[usize] {
+        &self.strides
+    }
+
     /// Allocated bytes, including padding and unused capacity.
     pub fn capacity(&self) -> usize {
         self.all_bytes().len()
@@ -253,10 +276,21 @@ impl Memory {
     }
 
     pub(super) fn elements_mut(&mut self) -> Result<ElementsMut<'_>, CpuError> {
-        let (dtype, elements) = (self.dtype, self.elements);
+        Ok(self.parts_mut()?.0)
+    }
+
+    /// The elements to write, and shape and strides.
+    pub(super) fn parts_mut(&mut self) -> Result<(ElementsMut<'_>, [&[usize]; 2]), CpuError> {
+        self.lines_mut()?;
+        let Self { dtype, shape, strides, elements, storage, .. } = self;
+        let lines = match storage {
+            Storage::Own(lines) => Arc::get_mut(lines).map_or(&mut [][..], |lines| &mut **lines),
+            Storage::Host(_) => &mut [],
+        };
+        let elements = ElementsMut::new(*dtype, cast_slice_mut(lines), *elements);
         let read_only =
             || CpuError::Unsupported { kernel: "storing", reason: format!("a tensor of {dtype} is only read") };
-        ElementsMut::new(dtype, cast_slice_mut(self.lines_mut()?), elements).ok_or_else(read_only)
+        Ok((elements.ok_or_else(read_only)?, [&shape[..], &strides[..]]))
     }
 
     /// Row stride in elements.

@@ -2,8 +2,9 @@ use super::error::CpuError;
 use super::kept::{ContentId, Kept};
 use super::memory::Memory;
 use super::storage::Elements;
-use rewire_graph::{DType, Dim, Symbol};
+use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::plan::{Body, Extent, MemorySpace};
+use std::borrow::Cow;
 
 /// The binding of a kernel's operand in a run.
 #[derive(Clone, Copy, Debug)]
@@ -18,8 +19,8 @@ pub enum Operand<'a> {
 #[derive(Debug)]
 pub(super) struct View<'a> {
     pub elements: Elements<'a>,
-    pub shape: Vec<usize>,
-    pub strides: Vec<usize>,
+    pub shape: Cow<'a, [usize]>,
+    pub strides: Cow<'a, [usize]>,
     /// The identity of the content; `None` without [`Memory::know_content`].
     pub content: Option<&'a ContentId>,
 }
@@ -39,17 +40,6 @@ pub(super) struct Env<'a> {
 /// Maximum number of samples of a kernel.
 const SAMPLES: usize = 1 << 26;
 
-/// Strides of a tensor in kernel layout, in elements.
-pub(super) fn strides(dtype: DType, shape: &[usize]) -> Vec<usize> {
-    let mut strides = vec![1; shape.len()];
-    let mut step = shape.last().and_then(|&width| dtype.format().pitch(width)).unwrap_or(1);
-    for axis in (0..shape.len().saturating_sub(1)).rev() {
-        strides[axis] = step;
-        step *= shape[axis];
-    }
-    strides
-}
-
 /// The value of a dim, at most `i32::MAX`.
 fn extent(dim: &Dim, what: &'static str, symbol: &Symbols<'_>) -> Result<usize, CpuError> {
     dim.evaluate(symbol)
@@ -68,6 +58,16 @@ fn extents(dims: &[Dim], what: &'static str, symbol: &Symbols<'_>) -> Result<Vec
     dims.iter().map(|dim| extent(dim, what, symbol)).collect()
 }
 
+/// True if a tensor with this shape has these dims.
+fn is_shape(shape: &[usize], dims: &[Dim], what: &'static str, symbol: &Symbols<'_>) -> Result<bool, CpuError> {
+    let mut same = shape.len() == dims.len();
+    for (axis, dim) in dims.iter().enumerate() {
+        let extent = extent(dim, what, symbol)?;
+        same &= shape.get(axis) == Some(&extent);
+    }
+    Ok(same)
+}
+
 impl<'a> Env<'a> {
     /// Checks operands against their declarations.
     pub(super) fn bind(
@@ -81,20 +81,33 @@ impl<'a> Env<'a> {
         }
         let mut views = Vec::with_capacity(operands.len());
         for (position, (declared, &operand)) in body.operands.iter().zip(operands).enumerate() {
-            let shape = extents(&declared.shape, "an operand", symbol)?;
             let view = match (operand, declared.space) {
                 (Operand::Tensor(memory), MemorySpace::Device | MemorySpace::Pooled)
-                    if matches(memory, declared.dtype, &shape) =>
+                    if memory.dtype() == declared.dtype
+                        && is_shape(memory.shape(), &declared.shape, "an operand", symbol)? =>
                 {
-                    let (strides, content) = (strides(declared.dtype, &shape), memory.known_content());
-                    View { elements: memory.elements(), strides, shape, content }
+                    View {
+                        elements: memory.elements(),
+                        shape: memory.shape().into(),
+                        strides: memory.strides().into(),
+                        content: memory.known_content(),
+                    }
                 }
                 (Operand::Host(values), MemorySpace::Host)
-                    if shape.len() <= 1 && values.len() == shape.first().map_or(1, |&n| n) =>
+                    if declared.shape.is_empty() && values.len() == 1
+                        || is_shape(&[values.len()], &declared.shape, "an operand", symbol)? =>
                 {
-                    View { elements: Elements::I64(values), strides: vec![1; shape.len()], shape, content: None }
+                    let shape = vec![values.len(); declared.shape.len()];
+                    let strides = vec![1; shape.len()];
+                    View {
+                        elements: Elements::I64(values),
+                        shape: shape.into(),
+                        strides: strides.into(),
+                        content: None,
+                    }
                 }
                 _ => {
+                    let shape = extents(&declared.shape, "an operand", symbol)?;
                     return Err(CpuError::Mismatch {
                         what: "operand",
                         position,
@@ -112,6 +125,11 @@ impl<'a> Env<'a> {
     /// The value of a dim, at most `i32::MAX`.
     pub(super) fn extent(&self, dim: &Dim, what: &'static str) -> Result<usize, CpuError> {
         extent(dim, what, self.symbol)
+    }
+
+    /// True if an output with this shape has these dims.
+    pub(super) fn is_output(&self, shape: &[usize], dims: &[Dim]) -> Result<bool, CpuError> {
+        is_shape(shape, dims, "an output", self.symbol)
     }
 
     /// The values of several dims.
@@ -146,11 +164,6 @@ impl<'a> Env<'a> {
             }
         }
     }
-}
-
-/// True if a tensor has this type and shape.
-pub(super) fn matches(memory: &Memory, dtype: DType, shape: &[usize]) -> bool {
-    memory.dtype() == dtype && memory.shape() == shape
 }
 
 fn describe(operand: Operand<'_>) -> String {

@@ -263,7 +263,7 @@ impl StridedOperand {
         machine.rows(RowInputs { rows: 1, coords: coords.all(), ..RowInputs::default() });
         let mut offset = 0;
         let (mut row, mut column) = ((0, 1), (0, 1));
-        for (axis, (&extent, &stride)) in view.shape.iter().zip(&view.strides).enumerate() {
+        for (axis, (&extent, &stride)) in view.shape.iter().zip(view.strides.iter()).enumerate() {
             let first = usize::try_from(machine.ints(axis).at(0, 0, 1)?).ok().filter(|&first| first < extent)?;
             offset += first * stride;
             for (axes, (place, all)) in [(&self.rows, &mut row), (&self.columns, &mut column)] {

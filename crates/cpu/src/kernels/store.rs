@@ -9,7 +9,7 @@ use super::lanes::{Grid, LANES, Lanes, Progression, ROWS, Row, tile_rows};
 use super::load::{OUTSIDE, add_offsets, step};
 use super::machine::{RowInputs, Vm};
 use super::memory::{Memory, Scalars, Sink};
-use super::operand::{Env, matches};
+use super::operand::Env;
 use super::program::{AccumulatorValue, Program};
 use super::run::{Run, counts_along, run};
 use super::storage::Values;
@@ -18,7 +18,6 @@ use rewire_graph::pointwise::{Affine, Dag, Expr, ExprId};
 use rewire_graph::{Arrange, Dim, Scalar};
 use rewire_graph_rewrite::plan::{Body, Output, Written};
 use std::ops::Range;
-use std::sync::Arc;
 
 pub(super) use deal::{Blocks, SharedOutputs, deal};
 use divide::divide;
@@ -83,8 +82,8 @@ pub(super) struct Writer<'a>(Vec<(&'a Group, Vm<'a>)>);
 #[derive(Debug)]
 pub(super) struct Target<'a> {
     pub sink: Sink<'a>,
-    pub shape: Arc<[usize]>,
-    pub strides: Arc<[usize]>,
+    pub shape: &'a [usize],
+    pub strides: &'a [usize],
     /// Non-temporal stores for large outputs of floats.
     stream: Option<Stream<'a>>,
 }
@@ -417,8 +416,9 @@ pub(super) fn check(declared: &[Written<'_>], outputs: &[&mut Memory], env: &Env
     }
     for declared in declared {
         let position = usize::from(declared.target);
-        let shape = env.extents(declared.shape, "an output")?;
-        if let Some(output) = outputs.get(position).filter(|output| !matches(output, declared.dtype, &shape)) {
+        let Some(output) = outputs.get(position) else { continue };
+        if !env.is_output(output.shape(), declared.shape)? || output.dtype() != declared.dtype {
+            let shape = env.extents(declared.shape, "an output")?;
             return Err(CpuError::Mismatch {
                 what: "output",
                 position,

@@ -145,7 +145,7 @@ impl Session {
         let (bound, states) = (Declared::find(plan, declared, inputs)?, self.states.shapes(plan));
         match self.sizes.as_ref().filter(|latest| latest.fit(&bound, &states)) {
             Some(latest) => Ok(latest.values.clone()),
-            None => Ok(Sizes::new(plan, (declared, self.model.size_names()), &bound, &states)?.values),
+            None => Ok(Sizes::new(plan, (declared, self.model.size_names()), &bound, &states, None)?.values),
         }
     }
 
@@ -438,10 +438,10 @@ impl Session {
         let model = self.model.clone();
         let (plan, declared) = (model.plan(), model.inputs());
         let bound = Declared::find(plan, declared, inputs)?;
-        let sizes = match self.sizes.take().filter(|latest| latest.fit(&bound, states)) {
-            Some(latest) => latest,
-            None => {
-                let sizes = Sizes::new(plan, (declared, model.size_names()), &bound, states)?;
+        let sizes = match self.sizes.take() {
+            Some(latest) if latest.fit(&bound, states) => latest,
+            latest => {
+                let sizes = Sizes::new(plan, (declared, model.size_names()), &bound, states, latest)?;
                 self.cpu.check_room(plan, &sizes)?;
                 Arc::new(sizes)
             }

@@ -4,7 +4,7 @@ use crate::memory::Layout;
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::{DType, Dim, HostTensor, Symbol, nearest_names};
 use rewire_graph_rewrite::plan::{HostSlot, Plan, ShapeProgram, ShapeValues, Source, Step};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The sizes of a run: results of the shape program, and the layout of every tensor.
@@ -78,16 +78,16 @@ impl Sizes {
     }
 
     /// Checks the inputs of a run and computes its sizes. `bound` has a value for each of `declared`; `names` are the
-    /// names of sizes, `states` the shape of each state.
+    /// names of sizes, `states` the shape of each state. The memory of the `latest` sizes is reused.
     pub fn new(
         plan: &Plan,
         (declared, names): (&[Declared], &Arc<[String]>),
         bound: &[&RunValue],
         states: &Shapes,
+        latest: Option<Arc<Self>>,
     ) -> Result<Self, RunError> {
         let inputs = || declared.iter().zip(bound);
-        let by_name: HashMap<&str, &RunValue> = inputs().map(|(input, value)| (input.name.as_str(), *value)).collect();
-        let named = |name: &str| by_name.get(name).copied();
+        let named = |name: &str| inputs().find(|(input, _)| input.name == name).map(|(_, &value)| value);
         let shape = |name: &str| named(name).map(RunValue::shape).or_else(|| states.get(name).map(Vec::as_slice));
         let extent = |name: &str, axis: usize| shape(name)?.get(axis).copied();
         let extents = plan.shapes.extents(extent)?;
@@ -114,8 +114,10 @@ impl Sizes {
         for step in &plan.steps {
             check_points(step, &values)?;
         }
-        let layouts = plan.buffers.iter().map(|buffer| {
-            let shape = evaluate(&buffer.shape, &values.symbols).ok_or_else(|| RunError::Size {
+        let spare = latest.and_then(Arc::into_inner).map(|latest| latest.layouts).unwrap_or_default();
+        let spare = spare.into_iter().map(|layout| layout.shape).chain(std::iter::repeat_with(Vec::new));
+        let layouts = plan.buffers.iter().zip(spare).map(|(buffer, shape)| {
+            let shape = evaluate(&buffer.shape, &values.symbols, shape).ok_or_else(|| RunError::Size {
                 what: format!("a {} tensor", buffer.dtype),
                 size: display(&plan.shapes, &buffer.shape),
             })?;
@@ -232,10 +234,14 @@ fn check_shape(
     Err(RunError::InputShape { name: name.to_owned(), expected, actual: actual.to_vec() })
 }
 
-/// The extents of a tensor, as kernels count them; `None` if one is negative or too large.
-fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>) -> Option<Vec<usize>> {
-    let extent = |dim: &Dim| dim.evaluate(|symbol| symbols.get(&symbol).copied());
-    shape.iter().map(|dim| extent(dim).filter(|&extent| i32::try_from(extent).is_ok())).collect()
+/// The extents of a tensor, as kernels count them, in the memory of `extents`; `None` if one is negative or too large.
+fn evaluate(shape: &[Dim], symbols: &BTreeMap<Symbol, i64>, mut extents: Vec<usize>) -> Option<Vec<usize>> {
+    extents.clear();
+    for dim in shape {
+        let extent = dim.evaluate(|symbol| symbols.get(&symbol).copied())?;
+        extents.push(i32::try_from(extent).is_ok().then_some(extent)?);
+    }
+    Some(extents)
 }
 
 /// Fails if a loop has more points than its index type counts.

@@ -4,31 +4,29 @@ use super::{Store, Target};
 use crate::kernels::error::CpuError;
 use crate::kernels::lanes::LANES;
 use crate::kernels::memory::{Memory, Sink};
-use crate::kernels::operand::strides;
 use crate::kernels::storage::SharedElements;
 use crate::kernels::stream::Stream;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Outputs that several tasks write.
 #[derive(Debug)]
-pub(in crate::kernels) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, [Arc<[usize]>; 2])>);
+pub(in crate::kernels) struct SharedOutputs<'a>(Vec<(SharedElements<'a>, [&'a [usize]; 2])>);
 
 impl<'a> SharedOutputs<'a> {
     pub(in crate::kernels) fn new(outputs: &'a mut [&mut Memory]) -> Result<Self, CpuError> {
         let shared = |output: &'a mut &mut Memory| {
-            let [shape, strides] = [output.shape().to_vec(), strides(output.dtype(), output.shape())];
-            Ok((output.elements_mut()?.share(), [shape.into(), strides.into()]))
+            let (elements, extents) = output.parts_mut()?;
+            Ok((elements.share(), extents))
         };
         outputs.iter_mut().map(shared).collect::<Result<_, _>>().map(Self)
     }
 
     /// The targets for one task.
     pub(in crate::kernels) fn targets(&self) -> Vec<Target<'a>> {
-        let target = |(elements, [shape, strides]): &(SharedElements<'a>, [Arc<[usize]>; 2])| Target {
-            sink: Sink::Shared(*elements),
-            strides: strides.clone(),
-            shape: shape.clone(),
+        let target = |&(elements, [shape, strides]): &(SharedElements<'a>, [&'a [usize]; 2])| Target {
+            sink: Sink::Shared(elements),
+            strides,
+            shape,
             stream: None,
         };
         self.0.iter().map(target).collect()
@@ -88,10 +86,9 @@ pub(in crate::kernels) fn deal<'a, 's>(
 ) -> Result<Vec<Vec<Target<'a>>>, CpuError> {
     let mut dealt: Vec<Vec<Target<'a>>> = (0..blocks.count()).map(|_| vec![]).collect();
     for (position, output) in outputs.iter_mut().enumerate() {
-        let shape: Arc<[usize]> = output.shape().into();
-        let (strides, elements) = (Arc::<[usize]>::from(strides(output.dtype(), &shape)), output.elements_mut()?);
+        let (elements, [shape, strides]) = output.parts_mut()?;
         let writers = stores.clone().filter(|store| store.target == position);
-        let pitches = writers.map(|store| store.pitch(&strides, blocks)).collect::<Vec<_>>();
+        let pitches = writers.map(|store| store.pitch(strides, blocks)).collect::<Vec<_>>();
         let pitch = pitches.first().copied().flatten().filter(|_| pitches.windows(2).all(|pair| pair[0] == pair[1]));
         let sinks: Box<dyn Iterator<Item = Sink<'a>>> = if let Some(pitch) = pitch {
             let pieces = elements.pieces((blocks.size * pitch).max(1)).into_iter().enumerate();
@@ -105,7 +102,7 @@ pub(in crate::kernels) fn deal<'a, 's>(
         for (targets, sink) in dealt.iter_mut().zip(sinks) {
             let bytes = shape.iter().product::<usize>() * size_of::<f32>();
             let stream = pitch.and_then(|_| Stream::of(bytes));
-            targets.push(Target { sink, shape: shape.clone(), strides: strides.clone(), stream });
+            targets.push(Target { sink, shape, strides, stream });
         }
     }
     Ok(dealt)
