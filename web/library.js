@@ -2,6 +2,14 @@
 
 import { RewireError } from "./connection.js";
 
+/** Modules by class. */
+const FILES = {
+  Ranker: "./rewire_web_bg.wasm",
+  Predictor: "./rewire_web_models_bg.wasm",
+  Model: "./rewire_web_models_bg.wasm",
+  Decoder: "./rewire_web_decoder_bg.wasm",
+};
+
 /** Promises of modules by address. */
 const modules = new Map();
 
@@ -12,7 +20,7 @@ const modules = new Map();
 export function compiled(kind, kernel) {
   const hasThreads = kernel === "cpu" && kind !== "Decoder" && self.crossOriginIsolated;
   if (hasThreads) return undefined;
-  const { href } = new URL(kind === "Decoder" ? "./rewire_web_decoder_bg.wasm" : "./rewire_web_bg.wasm", import.meta.url);
+  const { href } = new URL(FILES[kind], import.meta.url);
   if (!modules.has(href)) {
     const module = compile(href);
     modules.set(href, module);

@@ -12,8 +12,7 @@ const PAUSE = 10;
 
 const methods = {
   async library({ kind, kernel, failures }) {
-    if (kind === "Decoder") library = await import("./rewire_web_decoder.js");
-    else library = await (kernel === "cpu" ? withThreads(failures) : plain());
+    library = await (kernel === "cpu" && kind !== "Decoder" ? withThreads(kind, failures) : plain[kind]());
   },
   async open({ kind, bytes, module, kernel }) {
     await library.default({ module_or_path: module });
@@ -49,17 +48,23 @@ function report() {
   return JSON.parse(model.report());
 }
 
-const plain = () => import("./rewire_web.js");
+/** The libraries with one thread, by class. */
+const plain = {
+  Ranker: () => import("./rewire_web.js"),
+  Predictor: () => import("./rewire_web_models.js"),
+  Model: () => import("./rewire_web_models.js"),
+  Decoder: () => import("./rewire_web_decoder.js"),
+};
 
 /** The library for the CPU, with threads if the page is isolated. */
-async function withThreads(failures) {
+async function withThreads(kind, failures) {
   const helpers = self.crossOriginIsolated ? navigator.hardwareConcurrency - 1 : 0;
-  if (helpers < 1) return plain();
+  if (helpers < 1) return plain[kind]();
   try {
     return await started(helpers, failures);
   } catch (cause) {
     console.warn(`the CPU uses one thread: ${cause.message}`);
-    return plain();
+    return plain[kind]();
   }
 }
 

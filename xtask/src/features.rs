@@ -44,7 +44,11 @@ fn web() -> Result<(), String> {
         eprintln!("\nxtask: the library is not checked for the web: `rustup target add {WEB}` installs what does it");
         return lint_with(FEATURES_OF_WEB);
     }
-    run_command(cargo(&["check", "-p", "rewire-web", "--target", WEB]))
+    for features in ["gpu,ranker", "gpu,models", "gpu,decoder", "threads,models,ranker"] {
+        let chosen = ["--no-default-features", "--features", features];
+        run_command(cargo(&[&["check", "-p", "rewire-web", "--target", WEB][..], &chosen].concat()))?;
+    }
+    Ok(())
 }
 
 /// True if the toolchain has the standard library of the web.

@@ -1,5 +1,5 @@
 use crate::Failure;
-use crate::opened::{report_of, with_kernel};
+use crate::backend::{report_of, with_kernel};
 use rewire::generate::decoder::Decoder;
 use rewire::generate::{Found, Sampling};
 use rewire::package::Package;

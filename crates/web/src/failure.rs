@@ -21,6 +21,7 @@ impl Failure {
     }
 
     /// An error for values that are not tensors.
+    #[cfg(feature = "models")]
     pub(crate) fn of_tensor(message: impl fmt::Display) -> Self {
         Self { code: "request.tensor", message: message.to_string() }
     }

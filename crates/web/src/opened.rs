@@ -1,8 +1,7 @@
+use crate::backend::{report_of, with_kernel};
 use crate::{Failure, Requests};
-use rewire::Kernel;
 use rewire::package::Package;
-use rewire::rank::{Batch, Column, RankOptions, RankedColumns, Ranker};
-use rewire::runtime::Report;
+use rewire::rank::{Batch, Column, RankedColumns, Ranker};
 use serde_json::{Value, json};
 
 /// A package, ready to rank.
@@ -70,25 +69,6 @@ impl Opened {
         report["candidates"] = json!(columns(&schema.candidates));
         report
     }
-}
-
-/// Options for the backend `auto`, `wgpu` or `cpu`.
-pub(crate) fn with_kernel(kernel: &str) -> Result<RankOptions, Failure> {
-    let kernel: Kernel = kernel.parse().map_err(Failure::of_option)?;
-    Ok(RankOptions { kernel, ..RankOptions::default() })
-}
-
-/// The device of a model, for JavaScript.
-pub(crate) fn report_of(report: &Report) -> Value {
-    json!({
-        "kernel": report.kernel,
-        "adapter": report.adapter,
-        "gpuSteps": report.gpu_steps,
-        "cpuSteps": report.cpu_steps,
-        "threads": rewire::runtime::cpu::parallel::threads(),
-        "deviceBytes": report.device_bytes,
-        "hostBytes": report.host_bytes,
-    })
 }
 
 #[cfg(test)]

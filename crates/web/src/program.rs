@@ -1,5 +1,5 @@
 use crate::Failure;
-use crate::opened::{report_of, with_kernel};
+use crate::backend::{report_of, with_kernel};
 use rewire::package::Package;
 use rewire::program::{Extent, Port, Program, ScalarType, TypedTensor};
 use serde_json::{Value, json};

@@ -4,10 +4,14 @@ use crate::small::remapped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The files of the page. The next constants are the library's files other than its modules, and the demo's data with their names.
+/// The files of the page. The next constants are the library's files other than its modules, its modules, and the demo's data with
+/// their names.
 const PAGE: [&str; 5] = ["index.html", "style.css", "page.js", "view.js", "demo.js"];
 const LIBRARY: [&str; 8] =
     ["rewire.js", "connection.js", "library.js", "source.js", "worker.js", "helper.js", "rewire.d.ts", "package.json"];
+/// The features of each module, and its name. A page loads the one whose classes it uses.
+const LIBRARIES: [(&str, &str); 3] =
+    [("gpu,ranker", "rewire_web"), ("gpu,models", "rewire_web_models"), ("gpu,decoder", "rewire_web_decoder")];
 const DATA: [(&str, &str); 2] = [("interactions.jsonl", "users.jsonl"), ("items.csv", "items.csv")];
 
 /// Flags that make the library smaller if the standard library is compiled too. A panic becomes a trap without a message, which callers
@@ -60,8 +64,9 @@ pub(crate) fn build() -> Result<PathBuf, String> {
 
 /// Builds the library into a folder, which then contains the files of the npm package.
 pub(crate) fn write_library(folder: &Path) -> Result<(), String> {
-    bind(&library_with_decoder()?, folder)?;
-    bind(&library()?, folder)?;
+    for (features, name) in LIBRARIES {
+        bind(&library(features, name)?, folder)?;
+    }
     match has_source() {
         true => bind(&library_with_threads()?, folder)?,
         false => {
@@ -73,35 +78,24 @@ pub(crate) fn write_library(folder: &Path) -> Result<(), String> {
     LIBRARY.into_iter().try_for_each(|file| copy(&root().join("web").join(file), &folder.join(file)))
 }
 
-/// Compiles the library.
-fn library() -> Result<PathBuf, String> {
-    compile_with("gpu")?;
-    Ok(built("target"))
-}
-
-/// Compiles the library for language models. It is larger, because it traces them.
-fn library_with_decoder() -> Result<PathBuf, String> {
-    compile_with("gpu,decoder")?;
-    let named = root().join("target/rewire_web_decoder.wasm");
-    copy(&built("target"), &named)?;
-    Ok(named)
-}
-
-/// Compiles the library with some features, without threads.
-fn compile_with(features: &str) -> Result<(), String> {
+/// Compiles the library with the classes of some features, and copies it to a file of this name. It has one thread.
+fn library(features: &str, name: &str) -> Result<PathBuf, String> {
     let mut command = match has_source() {
         true => from_source("target", VECTORS)?,
         false => compile("target", VECTORS)?,
     };
     command.args(["--no-default-features", "--features", features]);
-    run(command)
+    run(command)?;
+    let named = root().join("target").join(name).with_extension("wasm");
+    copy(&built("target"), &named)?;
+    Ok(named)
 }
 
 /// Compiles the CPU-only library with threads. WebGPU objects cannot be used by other threads.
 fn library_with_threads() -> Result<PathBuf, String> {
     let folder = "target/threads";
     let mut command = from_source(folder, &format!("{VECTORS} {}", SHARED.join(" ")))?;
-    command.args(["--no-default-features", "--features", "threads"]);
+    command.args(["--no-default-features", "--features", "threads,models,ranker"]);
     run(command)?;
     let named = root().join(folder).join("rewire_web_threads.wasm");
     copy(&built(folder), &named)?;
