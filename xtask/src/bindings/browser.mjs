@@ -91,29 +91,35 @@ async function aLostDeviceRecovers(page) {
         if (refuses) throw new DOMException("there is no device any more", "OperationError");
         return (device = await open.call(this, descriptor));
       };
-      new BroadcastChannel("lose").onmessage = ({ data }) => {
+      const channel = new BroadcastChannel("lose");
+      channel.onmessage = async ({ data }) => {
         refuses = data === "for good";
+        const { lost } = device;
         device.destroy();
+        await lost;
+        channel.postMessage("lost");
       };
     };
     const channel = new BroadcastChannel("lose");
-    const pause = () => new Promise((resolve) => setTimeout(resolve, 50));
+    const lose = (how) => {
+      const lost = new Promise((resolve) => (channel.onmessage = resolve));
+      channel.postMessage(how);
+      return lost;
+    };
     const scores = async (ranker) => JSON.stringify(await ranker.rank(users.slice(0, 40)));
 
     const ranker = await faulty(losing, { kernel: "wgpu" });
     const whole = await scores(ranker);
     const isSame = (result) => result.then((text) => text === whole, (error) => error.message);
-    channel.postMessage("once");
-    await pause();
+    await lose("once");
     const same = [await isSame(scores(ranker))];
     // In the middle of a run.
     const running = isSame(scores(ranker));
-    channel.postMessage("once");
+    const lost = lose("once");
     same.push(await running);
-    await pause();
+    await lost;
     same.push(await isSame(scores(ranker)));
-    channel.postMessage("for good");
-    await pause();
+    await lose("for good");
     const forGood = await codeOf(ranker.rank(users.slice(0, 1)));
     ranker.dispose();
 
@@ -121,8 +127,7 @@ async function aLostDeviceRecovers(page) {
     await auto.settled;
     await auto.rank(users.slice(0, 40));
     const steps = [(await auto.report()).gpuSteps > 0];
-    channel.postMessage("for good");
-    await pause();
+    await lose("for good");
     const onCpu = await auto.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
     steps.push((await auto.report()).gpuSteps > 0);
     auto.dispose();
@@ -130,8 +135,7 @@ async function aLostDeviceRecovers(page) {
     // Before the first run.
     const fresh = await faulty(losing, { kernel: "auto" });
     await fresh.settled;
-    channel.postMessage("for good");
-    await pause();
+    await lose("for good");
     const first = await fresh.rank(users.slice(0, 40)).then((ranked) => ranked.length, (error) => error.message);
     fresh.dispose();
     return { same, forGood, onCpu, first, steps };
