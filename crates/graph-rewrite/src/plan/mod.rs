@@ -2,6 +2,7 @@
 
 mod computation;
 mod custom;
+mod early;
 mod limits;
 mod lookups;
 mod scheduled;
