@@ -21,6 +21,7 @@
 //! ```
 #![deny(unsafe_code)]
 
+mod buffers;
 mod collectives;
 mod error;
 mod local;
@@ -30,6 +31,8 @@ mod timed;
 
 #[cfg(feature = "mpi")]
 pub use self::mpi::Mpi;
+pub use buffers::{Buffer, Buffers};
+pub use bytes::Bytes;
 pub use collectives::{Collectives, all_gather_of, all_to_all_of};
 pub use error::CollectiveError;
 pub use local::{Local, in_process};

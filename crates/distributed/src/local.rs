@@ -1,18 +1,19 @@
 //! Ranks as threads of one process, for tests and single machines.
 
 use crate::{CollectiveError, Collectives};
+use bytes::Bytes;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A rank within the process. Dropping it makes operations of the other ranks fail.
+/// A rank within the process, which shares the memory of messages with the others. Dropping it makes operations of the other ranks fail.
 #[derive(Debug)]
 pub struct Local {
     rank: usize,
     timeout: Duration,
     /// Channels to every rank, including this one.
-    to: Vec<Sender<Vec<u8>>>,
-    from: Mutex<Vec<Receiver<Vec<u8>>>>,
+    to: Vec<Sender<Bytes>>,
+    from: Mutex<Vec<Receiver<Bytes>>>,
     /// The first rank that ended early.
     lost: Arc<OnceLock<usize>>,
 }
@@ -20,7 +21,7 @@ pub struct Local {
 /// Creates the ranks of a group. Their operations fail after `timeout`.
 pub fn in_process(ranks: usize, timeout: Duration) -> Vec<Local> {
     let lost = Arc::new(OnceLock::new());
-    let mut receivers: Vec<Vec<Receiver<Vec<u8>>>> = (0..ranks).map(|_| vec![]).collect();
+    let mut receivers: Vec<Vec<Receiver<Bytes>>> = (0..ranks).map(|_| vec![]).collect();
     let mut senders = vec![];
     for _ in 0..ranks {
         let channels = receivers.iter_mut().map(|own| {
@@ -50,7 +51,7 @@ impl Collectives for Local {
         self.to.len()
     }
 
-    fn all_to_all(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_to_all(&self, parts: Vec<Bytes>) -> Result<Vec<Bytes>, CollectiveError> {
         let (actual, ranks) = (parts.len(), self.ranks());
         if actual != ranks {
             return Err(CollectiveError::Usage { expected: "one part for each rank", actual, ranks });
@@ -60,7 +61,7 @@ impl Collectives for Local {
             to.send(part).map_err(|_| self.lost(rank))?;
         }
         let deadline = Instant::now() + self.timeout;
-        let receive = |(rank, from): (usize, &Receiver<Vec<u8>>)| {
+        let receive = |(rank, from): (usize, &Receiver<Bytes>)| {
             let rest = deadline.saturating_duration_since(Instant::now());
             from.recv_timeout(rest).map_err(|error| match error {
                 RecvTimeoutError::Disconnected => self.lost(rank),

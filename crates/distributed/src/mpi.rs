@@ -1,6 +1,7 @@
 //! Ranks as MPI processes.
 
-use crate::{CollectiveError, Collectives};
+use crate::{Buffer, Buffers, CollectiveError, Collectives};
+use bytes::Bytes;
 use mpi::Threading;
 use mpi::environment::Universe;
 use mpi::request::{Request, StaticScope};
@@ -25,6 +26,8 @@ pub struct Mpi {
     rank: usize,
     ranks: usize,
     timeout: Duration,
+    /// Memory of received messages.
+    buffers: Buffers,
     /// Locked during calls of the library.
     universe: Mutex<Universe>,
 }
@@ -45,7 +48,7 @@ impl Mpi {
         let (Ok(rank), Ok(ranks)) = (usize::try_from(world.rank()), usize::try_from(world.size())) else {
             return Err(failed("it has no ranks"));
         };
-        Ok(Self { rank, ranks, timeout, universe: Mutex::new(universe) })
+        Ok(Self { rank, ranks, timeout, buffers: Buffers::default(), universe: Mutex::new(universe) })
     }
 
     /// Terminates the processes of all ranks with an exit code.
@@ -69,7 +72,7 @@ impl Collectives for Mpi {
         self.ranks
     }
 
-    fn all_to_all(&self, mut parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_to_all(&self, mut parts: Vec<Bytes>) -> Result<Vec<Bytes>, CollectiveError> {
         let (actual, ranks) = (parts.len(), self.ranks);
         if actual != ranks {
             return Err(CollectiveError::Usage { expected: "one part for each rank", actual, ranks });
@@ -78,12 +81,12 @@ impl Collectives for Mpi {
         let world = universe.world();
         let own = std::mem::take(&mut parts[self.rank]);
         let mut incoming: Vec<Incoming> = (0..ranks).map(|_| Incoming::default()).collect();
-        incoming[self.rank] = Incoming { bytes: own, is_complete: true };
+        incoming[self.rank] = Incoming { messages: vec![own], is_complete: true };
         let mut sending: Vec<Sending> =
             parts.into_iter().enumerate().filter(|(rank, _)| *rank != self.rank).map(Sending::new).collect();
         let since = Instant::now();
         let mut looks = 0;
-        while let Some(rank) = progress(&world, &mut incoming, &mut sending) {
+        while let Some(rank) = progress(&world, &self.buffers, &mut incoming, &mut sending) {
             if since.elapsed() >= self.timeout {
                 return Err(CollectiveError::Timeout { rank, waited: self.timeout });
             }
@@ -92,15 +95,20 @@ impl Collectives for Mpi {
                 std::thread::sleep(PAUSE);
             }
         }
-        Ok(incoming.into_iter().map(|incoming| incoming.bytes).collect())
+        Ok(incoming.into_iter().map(Incoming::part).collect())
     }
 }
 
 /// Receives and sends without waiting. Returns the first rank with unfinished messages, or `None` if all are complete.
-fn progress(world: &SimpleCommunicator, incoming: &mut [Incoming], sending: &mut [Sending]) -> Option<usize> {
+fn progress(
+    world: &SimpleCommunicator,
+    buffers: &Buffers,
+    incoming: &mut [Incoming],
+    sending: &mut [Sending],
+) -> Option<usize> {
     let mut awaited = None;
     for (rank, incoming) in incoming.iter_mut().enumerate() {
-        if !incoming.receive(world, rank) {
+        if !incoming.receive(world, buffers, rank) {
             awaited = awaited.or(Some(rank));
         }
     }
@@ -115,23 +123,32 @@ fn progress(world: &SimpleCommunicator, incoming: &mut [Incoming], sending: &mut
 /// A part that this rank receives.
 #[derive(Default)]
 struct Incoming {
-    bytes: Vec<u8>,
+    /// Its bytes so far.
+    messages: Vec<Bytes>,
     is_complete: bool,
 }
 
 impl Incoming {
     /// Receives the messages that have arrived, and returns true if the part is complete.
-    fn receive(&mut self, world: &SimpleCommunicator, rank: usize) -> bool {
+    fn receive(&mut self, world: &SimpleCommunicator, buffers: &Buffers, rank: usize) -> bool {
         while !self.is_complete {
             let process = world.process_at_rank(rank as i32);
             let Some((message, status)) = process.immediate_matched_probe_with_tag(TAG) else { return false };
             let count = status.count(u8::equivalent_datatype()).max(0) as usize;
-            let begin = self.bytes.len();
-            self.bytes.resize(begin + count, 0);
-            message.matched_receive_into(&mut self.bytes[begin..]);
+            let mut buffer: Buffer = buffers.take(count);
+            message.matched_receive_into(&mut buffer[..]);
+            self.messages.push(buffer.into());
             self.is_complete = count < LARGEST;
         }
         true
+    }
+
+    /// The received part.
+    fn part(mut self) -> Bytes {
+        match self.messages.len() {
+            0 | 1 => self.messages.pop().unwrap_or_default(),
+            _ => self.messages.concat().into(),
+        }
     }
 }
 
@@ -141,11 +158,11 @@ struct Sending {
     requests: VecDeque<Request<'static, [u8], StaticScope>>,
     /// The offset of the bytes that are not yet sent; `None` if all are.
     next: Option<usize>,
-    bytes: Vec<u8>,
+    bytes: Bytes,
 }
 
 impl Sending {
-    fn new((rank, bytes): (usize, Vec<u8>)) -> Self {
+    fn new((rank, bytes): (usize, Bytes)) -> Self {
         Self { rank, requests: VecDeque::new(), next: Some(0), bytes }
     }
 

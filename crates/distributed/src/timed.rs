@@ -1,4 +1,5 @@
 use crate::{CollectiveError, Collectives};
+use bytes::Bytes;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -41,7 +42,7 @@ impl<C: Collectives> Collectives for Timed<C> {
         self.group.ranks()
     }
 
-    fn all_to_all(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_to_all(&self, parts: Vec<Bytes>) -> Result<Vec<Bytes>, CollectiveError> {
         let others = parts.iter().enumerate().filter(|(rank, _)| *rank != self.rank());
         let bytes: usize = others.map(|(_, part)| part.len()).sum();
         let begun = Instant::now();

@@ -1,7 +1,9 @@
 //! Collective operations of ranks within a process.
 
 use proptest::prelude::*;
-use rewire_distributed::{CollectiveError, Collectives, Local, all_gather_of, all_to_all_of, in_process};
+use rewire_distributed::{
+    Buffers, Bytes, CollectiveError, Collectives, Local, all_gather_of, all_to_all_of, in_process,
+};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -59,11 +61,11 @@ proptest! {
 #[test]
 fn a_broadcast_has_the_content_of_its_root() {
     let all = of_ranks(3, TIMEOUT, |rank| {
-        let mut content = vec![rank.rank() as u8; rank.rank() + 1];
-        rank.broadcast(1, &mut content).and_then(|()| rank.barrier()).map(|()| content)
+        let content = rank.broadcast(1, vec![rank.rank() as u8; rank.rank() + 1].into())?;
+        rank.barrier().map(|()| content)
     });
-    assert_eq!(all, vec![Ok(vec![1, 1]); 3]);
-    let usage = of_ranks(2, TIMEOUT, |rank| rank.broadcast(2, &mut vec![])).remove(0).unwrap_err();
+    assert_eq!(all, vec![Ok(Bytes::from(vec![1, 1])); 3]);
+    let usage = of_ranks(2, TIMEOUT, |rank| rank.broadcast(2, Bytes::new())).remove(0).unwrap_err();
     assert!(usage.to_string().contains("2 ranks"), "{usage}");
 }
 
@@ -91,6 +93,32 @@ fn the_error_names_a_rank_that_hangs() {
     });
     assert_eq!([&all[0], &all[2]], [&Err(CollectiveError::Timeout { rank: 1, waited }); 2]);
     assert!(since.elapsed() < waited * 10);
+}
+
+#[test]
+fn sums_are_slices_in_memory_that_is_reused() {
+    let all = of_ranks(2, TIMEOUT, |rank| {
+        let buffers = Buffers::default();
+        let values: Vec<f32> = (0..40).map(|n| (n + rank.rank()) as f32).collect();
+        let mut places = vec![];
+        for _ in 0..3 {
+            let slices = rank.sum(buffers.copied(bytemuck::cast_slice(&values)), &buffers)?;
+            let sums: Vec<f32> =
+                slices.iter().flat_map(|slice| bytemuck::pod_collect_to_vec::<u8, f32>(slice)).collect();
+            assert_eq!(sums, (0..40).map(|n| (2 * n + 1) as f32).collect::<Vec<_>>());
+            places.push((slices.len(), slices[rank.rank()].as_ptr() as usize));
+            // The other rank may still read this one's slice.
+            rank.barrier()?;
+            drop(slices);
+            rank.barrier()?;
+        }
+        Ok::<_, CollectiveError>(places)
+    });
+    for places in all {
+        let places = places.unwrap();
+        assert!(places.iter().all(|(slices, _)| *slices == 2));
+        assert_eq!(places[1], places[2], "new memory for the same message");
+    }
 }
 
 #[test]

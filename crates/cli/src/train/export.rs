@@ -66,7 +66,7 @@ fn folder_of_all(unfinished: Option<&Unfinished>, group: Option<&dyn Collectives
     let own = unfinished.map(Unfinished::folder);
     let mut path = own.as_ref().map_or_else(Vec::new, |own| own.as_os_str().as_encoded_bytes().to_vec());
     if let Some(group) = group {
-        group.broadcast(0, &mut path).map_err(TrainError::from)?;
+        path = group.broadcast(0, path.into()).map_err(TrainError::from)?.into();
     }
     let received = |error: FromUtf8Error| {
         let (rank, expected) = (0, "a path in UTF-8".to_owned());
@@ -79,7 +79,7 @@ fn folder_of_all(unfinished: Option<&Unfinished>, group: Option<&dyn Collectives
 fn of_all(own: &Written, group: Option<&dyn Collectives>) -> Result<Vec<Written>, CliError> {
     let Some(group) = group else { return Ok(vec![own.clone()]) };
     let bytes = serde_json::to_vec(own).map_err(|error| TrainError::Write(error.into()))?;
-    let all = group.all_gather(&bytes).map_err(TrainError::from)?;
+    let all = group.all_gather(bytes.into()).map_err(TrainError::from)?;
     let written = all.iter().enumerate().map(|(rank, bytes)| {
         let expected = "a list of shards".to_owned();
         serde_json::from_slice(bytes).map_err(|_| CollectiveError::Length { rank, expected, actual: bytes.len() })
@@ -125,7 +125,7 @@ fn whole(
 }
 
 /// True for the parameter of a table of `dynamicemb`.
-fn is_of(table: &DynamicTable, parameter: &str) -> bool {
+pub fn is_of(table: &DynamicTable, parameter: &str) -> bool {
     let rest = table.module.strip_prefix(WRAPPER).and_then(|module| parameter.strip_prefix(module));
     rest.is_some_and(|rest| rest.ends_with(&format!(".{}.weight", table.table)))
 }

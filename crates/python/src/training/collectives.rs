@@ -1,7 +1,7 @@
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyByteArray, PyList};
-use rewire::train::distributed::{CollectiveError, Collectives};
+use rewire::train::distributed::{Bytes, CollectiveError, Collectives};
 use std::time::Duration;
 
 /// Collective operations of a Python object with `rank`, `ranks` and `all_to_all`.
@@ -28,7 +28,7 @@ impl Collectives for OfPython {
         self.ranks
     }
 
-    fn all_to_all(&self, parts: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, CollectiveError> {
+    fn all_to_all(&self, parts: Vec<Bytes>) -> Result<Vec<Bytes>, CollectiveError> {
         let received = Python::attach(|py| {
             let parts = PyList::new(py, parts.iter().map(|part| PyByteArray::new(py, part)));
             let received = parts.and_then(|parts| self.object.bind(py).call_method1("all_to_all", (parts,)));
@@ -36,7 +36,7 @@ impl Collectives for OfPython {
             received.map_err(|error| fault(py, &error))
         })?;
         match received.len() == self.ranks {
-            true => Ok(received.iter().map(|part| part.to_vec()).collect()),
+            true => Ok(received.into_iter().map(Bytes::from_owner).collect()),
             false => {
                 let (actual, ranks) = (received.len(), self.ranks);
                 Err(CollectiveError::Usage { expected: "one part of each rank", actual, ranks })

@@ -271,15 +271,19 @@ impl Gpu {
 
     /// A buffer. Its content is zeros.
     pub(crate) fn buffer(&self, label: &str, size: u64, usage: wgpu::BufferUsages) -> wgpu::Buffer {
+        self.new_buffer(label, size, usage, false)
+    }
+
+    /// A mapped buffer whose content the device copies.
+    pub(crate) fn mapped(&self, label: &str, size: u64) -> wgpu::Buffer {
+        self.new_buffer(label, size, wgpu::BufferUsages::MAP_WRITE | wgpu::BufferUsages::COPY_SRC, true)
+    }
+
+    fn new_buffer(&self, label: &str, size: u64, usage: wgpu::BufferUsages, mapped_at_creation: bool) -> wgpu::Buffer {
         // No device supports buffers of this size.
         #[cfg(test)]
         let size = if self.faults.buffers.ends() { u64::MAX - 3 } else { size };
-        self.device.create_buffer(&wgpu::BufferDescriptor {
-            label: Some(label),
-            size,
-            usage,
-            mapped_at_creation: false,
-        })
+        self.device.create_buffer(&wgpu::BufferDescriptor { label: Some(label), size, usage, mapped_at_creation })
     }
 
     /// A buffer that kernels read and write.
@@ -332,7 +336,7 @@ impl Gpu {
     }
 
     /// Why results are missing: a loss, or `reason`.
-    pub(super) fn unread(&self, reason: impl ToString) -> GpuError {
+    pub(crate) fn unread(&self, reason: impl ToString) -> GpuError {
         self.alive().err().unwrap_or_else(|| GpuError::Readback { reason: reason.to_string() })
     }
 

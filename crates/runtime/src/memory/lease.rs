@@ -26,6 +26,11 @@ impl Lease {
         &self.buffer
     }
 
+    /// Drops the buffer instead of returning it.
+    pub fn discard(mut self) {
+        self.home = Weak::new();
+    }
+
     /// True if the buffer returns to `home`.
     pub fn is_of(&self, home: &SpareBuffers) -> bool {
         std::ptr::eq(self.home.as_ptr(), Arc::as_ptr(home))

@@ -43,6 +43,9 @@ impl Session {
             let value = self.output(output, &sizes, inputs, &results).await?;
             values.push((output.name.clone(), value));
         }
+        if let Some(side) = &mut self.gpu {
+            side.send_others(&wanted, &values).await?;
+        }
         Ok(Outputs::new(values))
     }
 

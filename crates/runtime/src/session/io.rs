@@ -80,6 +80,7 @@ impl RunValue {
 pub struct Inputs {
     values: BTreeMap<String, RunValue>,
     on_device: BTreeSet<String>,
+    sent: BTreeSet<String>,
     /// The shapes of states.
     states: Shapes,
 }
@@ -109,6 +110,14 @@ impl Inputs {
     /// Keeps an output on the device, in memory that no later run writes while the tensor exists.
     pub fn keep_on_device(&mut self, output: impl Into<String>) {
         self.on_device.insert(output.into());
+    }
+
+    /// Keeps an output on the device, and copies it to the host as soon as the device has computed it, while the run
+    /// continues: [`Session::read_each`](crate::Session::read_each) returns it.
+    pub fn send(&mut self, output: impl Into<String>) {
+        let output = output.into();
+        self.sent.insert(output.clone());
+        self.on_device.insert(output);
     }
 
     /// The value with a name.
@@ -204,6 +213,8 @@ impl IntoIterator for Outputs {
 pub(crate) struct Wanted {
     pub on_device: Vec<BufferId>,
     pub on_host: Vec<BufferId>,
+    /// Outputs on the device that are also copied to the host.
+    pub sent: Vec<(String, BufferId)>,
 }
 
 impl Wanted {
@@ -232,6 +243,9 @@ impl Wanted {
                 false => &mut wanted.on_host,
             };
             place.push(id);
+            if inputs.sent.contains(&output.name) {
+                wanted.sent.push((output.name.clone(), id));
+            }
         }
         Ok(wanted)
     }

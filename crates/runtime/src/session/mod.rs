@@ -34,7 +34,7 @@ use crate::model::{BoundModel, Model, Report};
 use crate::{Gpu, GpuError, RunError, Workers, block_on};
 use gpu::GpuSide;
 use profile::Recorder;
-use rewire_graph::HostTensor;
+use rewire_graph::{DType, HostTensor};
 use rewire_graph_rewrite::cost::{self, Count, Counter};
 use rewire_graph_rewrite::plan::{Plan, ShapeValues};
 use states::States;
@@ -407,30 +407,53 @@ impl Session {
         block_on(self.read_async(tensor))
     }
 
-    /// Downloads several tensors of the session's device together, and passes the elements of each to `take`, in order.
+    /// Passes the elements of the outputs that the latest run [sent](Inputs::send) to `take`, with their names, as the
+    /// device computes them.
     ///
     /// # Errors
     /// As [`Session::read_async`].
-    pub fn read_each(&mut self, tensors: &[DeviceTensor], take: impl FnMut(usize, &[u8])) -> Result<(), RunError> {
+    pub fn read_each(&mut self, take: impl FnMut(&str, &[u8])) -> Result<(), RunError> {
         match &mut self.gpu {
-            Some(side) => Ok(block_on(side.read_each(tensors, take))?),
+            Some(side) => Ok(block_on(side.read_each(take))?),
             None => Err(no_device("a device tensor")),
         }
     }
 
-    /// Replaces the elements of a tensor on the session's device, after the runs that are submitted.
+    /// Allocates a tensor of zeros on the session's device.
     ///
     /// # Errors
-    /// [`RunError::InputPlace`] if the session has no device or the tensor has another shape or type.
-    pub fn overwrite(&self, tensor: &DeviceTensor, content: &HostTensor) -> Result<(), RunError> {
-        let Some(side) = &self.gpu else { return Err(no_device("a device tensor")) };
-        if (tensor.dtype, tensor.shape.as_slice()) != (content.dtype(), content.shape()) {
-            let (expected, actual) = ((tensor.dtype, &tensor.shape), (content.dtype(), content.shape()));
-            let reason = format!("its content is {actual:?}, expected {expected:?}");
-            return Err(RunError::InputPlace { name: "a device tensor".to_owned(), reason });
+    /// As [`Session::upload_async`].
+    pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Result<DeviceTensor, RunError> {
+        match &self.gpu {
+            Some(side) => Ok(block_on(side.zeros(Layout::new(dtype, shape.to_vec())))?),
+            None => Err(no_device("a device tensor")),
         }
-        side.write(tensor, 0, &Layout::new(tensor.dtype, tensor.shape.clone()).pad(content));
-        Ok(())
+    }
+
+    /// Replaces rows of a tensor on the session's device, after the runs that are submitted. Each part replaces the rows
+    /// from a first one; of a vector, the elements from a multiple of four.
+    ///
+    /// # Errors
+    /// [`RunError::InputPlace`] if the session has no device, or a part does not fit; [`RunError::Gpu`] if it cannot be
+    /// copied.
+    pub fn overwrite(&self, tensor: &DeviceTensor, parts: &[(usize, RunValue)]) -> Result<(), RunError> {
+        let Some(side) = &self.gpu else { return Err(no_device("a device tensor")) };
+        let place = |(first, part): &(usize, RunValue)| {
+            let fits = match (tensor.shape.as_slice(), part.shape()) {
+                ([all], [own]) => first + own <= *all && first.is_multiple_of(4),
+                ([all, inner @ ..], [own, other @ ..]) => first + own <= *all && inner == other,
+                _ => false,
+            };
+            if !fits || tensor.dtype != part.dtype() {
+                let (all, own) = ((tensor.dtype, &tensor.shape), (part.dtype(), part.shape()));
+                let reason = format!("{own:?} at row {first} is not a part of {all:?}");
+                return Err(RunError::InputPlace { name: "a device tensor".to_owned(), reason });
+            }
+            let before = tensor.shape.iter().enumerate().map(|(n, extent)| if n == 0 { *first } else { *extent });
+            Ok((Layout::new(tensor.dtype, before.collect()).bytes(), part.clone()))
+        };
+        let parts = parts.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        Ok(block_on(side.write_parts(tensor, &parts))?)
     }
 
     /// The sizes of a run; cached from the latest run if they are the same.

@@ -71,6 +71,8 @@ pub(crate) struct ResidentTable {
     pub name: String,
     /// The position of its lookup.
     pub lookup: usize,
+    /// The shape of a row.
+    pub shape: Vec<usize>,
     pub width: usize,
     /// The lookup of the rows of all ranks.
     pub merged: Lookup,
@@ -90,7 +92,7 @@ impl RankStep {
         let resident = resident.into_iter().map(|(_, (name, at))| ResidentTable::new(name, at, &gradients));
         let resident = resident.collect::<Result<Vec<_>, _>>()?;
         let dense = gradients.parameters.iter().filter(|(_, table)| table.is_none()).map(|(name, _)| name.clone());
-        let dense: Vec<String> = dense.collect();
+        let dense = computed_in_order(&gradients.graph, dense.collect())?;
         let blocks = blocks(&gradients, &reported, &dense)?;
         let Updates { graph: update, states, moments } = updates(&gradients, (&blocks, &resident), objective, config)?;
         let table = |(position, (name, lookup)): (usize, (&String, usize))| {
@@ -130,9 +132,10 @@ impl ResidentTable {
         let refused = |reason: &str| StepError::Table { name: name.to_owned(), reason: reason.to_owned() };
         let own = gradients.lookups.get(lookup).ok_or_else(|| refused("has no lookup"))?;
         let ty = type_of(&gradients.graph, &gradient(name)).ok_or_else(|| refused("has no gradient"))?;
-        let width = ty.shape.iter().skip(1).filter_map(Dim::as_const).product();
+        let shape: Vec<usize> = ty.shape.iter().skip(1).filter_map(Dim::as_const).collect();
+        let width = shape.iter().product();
         let merged = Lookup { name: names::merged(name), parts: vec![], is_placed: false, ..own.clone() };
-        Ok(Self { name: name.to_owned(), lookup, width, merged })
+        Ok(Self { name: name.to_owned(), lookup, shape, width, merged })
     }
 }
 
@@ -149,6 +152,14 @@ fn results(graph: &Graph, kept: &[String]) -> Result<Graph, StepError> {
 
 fn type_of<'g>(graph: &'g Graph, name: &str) -> Option<&'g Type> {
     output(graph, name).and_then(|value| graph.ty(value))
+}
+
+/// Parameters in the order in which their gradients are computed: ranks exchange the first ones while the others are computed.
+fn computed_in_order(graph: &Graph, mut parameters: Vec<String>) -> Result<Vec<String>, StepError> {
+    let order = graph.order()?;
+    let places: BTreeMap<NodeId, usize> = order.into_iter().enumerate().map(|(place, id)| (id, place)).collect();
+    parameters.sort_by_cached_key(|name| output(graph, &gradient(name)).and_then(|value| places.get(&value.node)));
+    Ok(parameters)
 }
 
 /// Divides the reported outputs and the gradients of dense parameters into blocks.

@@ -200,7 +200,11 @@ impl Trainer {
         let options = ModelOptions { gpu: update.gpu().cloned().or(options.gpu), ..options };
         let ranks = Ranks::new(&step, (objective, config), update, initial, group)?;
         let graph = passes(&options)?.run(step.gradients)?.0;
-        let session = Model::load(lower(&graph)?, |name: &str| fixed.get(name).cloned(), options)?.session();
+        let mut plan = lower(&graph)?;
+        // Ranks add these blocks while the device computes the last one and the gradients of rows.
+        let blocks: Vec<String> = (1..step.blocks.len()).map(|next| names::sum(&names::block(next - 1))).collect();
+        plan.complete_early(|output| blocks.iter().any(|block| block == output));
+        let session = Model::load(plan, |name: &str| fixed.get(name).cloned(), options)?.session();
         let limited = config.memory_limit.map(|limit| Limited::new(&graph, limit.get())).transpose()?;
         let tables = step.tables.iter().map(|table| (table.name.clone(), table.lookup));
         let tables = tables.chain(step.resident.iter().map(|table| (table.name.clone(), table.lookup))).collect();

@@ -2,7 +2,7 @@
 
 use rewire::weights::{Weights, serialize};
 use rewire_graph::{DType, Graph, GraphError, HostTensor, Scope, Tensor};
-use rewire_graph_rewrite::plan::{Plan, Source};
+use rewire_graph_rewrite::plan::{Binding, Plan, Source};
 use rewire_runtime::{Detail, Inputs, Kernel, Model, ModelOptions, RunError, RunValue, Session};
 use rewire_tests::backend::{Tensors, options, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
@@ -176,15 +176,74 @@ fn states_are_read_and_replaced_in_their_memory() {
                 continue;
             }
         };
-        let mut read = vec![];
-        let tensors = [tensor.clone(), tensor.clone()];
-        session.read_each(&tensors, |position, bytes| read.push((position, bytes.to_vec()))).unwrap();
-        assert_eq!(read, [0, 1].map(|position| (position, held.bytes().to_vec())));
         let content = Noise::new(7, "content").floats(F32, &[ROWS, WIDTH], 1.0);
-        session.overwrite(&tensor, &content).unwrap();
+        session.overwrite(&tensor, &[(0, RunValue::Host(content.clone()))]).unwrap();
         assert_eq!(session.state("cache").unwrap(), content);
-        let narrow = HostTensor::f32(vec![1], &[0.0]).unwrap();
-        assert!(matches!(session.overwrite(&tensor, &narrow), Err(RunError::InputPlace { .. })));
+        // Rows of the device and of the host, with a row between them that stays.
+        let other = session.zeros(F32, &[2, WIDTH]).unwrap();
+        let last = HostTensor::f32(vec![1, WIDTH], &[7.0; WIDTH]).unwrap();
+        let parts = [(1, RunValue::Device(other)), (ROWS - 1, RunValue::Host(last))];
+        session.overwrite(&tensor, &parts).unwrap();
+        let mut expected = content.to_f32();
+        expected[WIDTH..3 * WIDTH].fill(0.0);
+        expected[(ROWS - 1) * WIDTH..].fill(7.0);
+        assert_eq!(session.state("cache").unwrap().to_f32(), expected);
+        let vector = session.zeros(F32, &[9]).unwrap();
+        let halves = [(4, &[1.0f32; 5][..]), (0, &[2.0; 4])];
+        let parts = halves.map(|(first, values)| (first, RunValue::Host(HostTensor::vector(values))));
+        session.overwrite(&vector, &parts).unwrap();
+        assert_eq!(session.read(&vector).unwrap().to_f32(), [2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
+        let misplaced = [(&tensor, 0, vec![1]), (&tensor, ROWS, vec![1, WIDTH]), (&vector, 2, vec![4])];
+        for (to, first, shape) in misplaced {
+            let part = RunValue::Host(HostTensor::zeros(F32, shape).unwrap());
+            assert!(matches!(session.overwrite(to, &[(first, part)]), Err(RunError::InputPlace { .. })));
+        }
+    }
+}
+
+/// Outputs of a run, the first of which is complete before the last step.
+fn sent(scope: &Scope) -> Vec<(&'static str, Tensor)> {
+    let x = scope.input("x", F32, &[scope.size("rows"), WIDTH.into()]);
+    let square = x.transpose(0, 1).matmul(&x).tanh();
+    let late = x.matmul(&square).matmul(&square).tanh();
+    vec![("late", late.matmul(&square)), ("early", x.matmul(&square).exp()), ("sum", late.sum(0)), ("x", x)]
+}
+
+#[test]
+fn outputs_that_a_run_sends_arrive_one_by_one() {
+    let mut plan = plan(&graph(sent)).unwrap();
+    let writer = |plan: &Plan| {
+        let early = plan.outputs.iter().find(|output| output.name == "early").map(|output| output.value);
+        plan.steps.iter().position(|step| step.writes.iter().any(|id| Some(Binding::Buffer(*id)) == early)).unwrap()
+    };
+    let before = writer(&plan);
+    plan.complete_early(|output| output == "early");
+    assert!(writer(&plan) < before && before < plan.steps.len(), "{plan:?}");
+    for kernel in [Kernel::Cpu, Kernel::Wgpu] {
+        let Some(options) = options(kernel) else { continue };
+        let mut session = Model::load(plan.clone(), (), options).unwrap().session();
+        // The first output is a download of its own.
+        for rows in [100_000, 0, 3] {
+            let given = inputs(rows, 5);
+            let expected = run(&mut session, &given).unwrap();
+            let mut wanted: Inputs = given.into_iter().collect();
+            let names = ["late", "early", "x"];
+            names.iter().for_each(|name| wanted.send(*name));
+            if session.gpu().is_none() {
+                assert!(session.run(&wanted).is_err() && session.read_each(|_, _| {}).is_err());
+                continue;
+            }
+            // Results that nobody reads are dropped by the next run.
+            session.run(&wanted).unwrap();
+            let outputs = session.run(&wanted).unwrap();
+            let mut read = vec![];
+            session.read_each(|name, bytes| read.push((name.to_owned(), bytes.to_vec()))).unwrap();
+            assert_eq!(read.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), ["early", "late", "x"]);
+            for (name, bytes) in read {
+                assert!(bytes == expected[&name].bytes() && outputs.get(&name).is_none(), "{name}");
+            }
+            assert_eq!(outputs.get("sum"), Some(&expected["sum"]));
+        }
     }
 }
 

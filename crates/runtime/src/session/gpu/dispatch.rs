@@ -1,41 +1,60 @@
 use super::GpuSide;
 use super::staging::{Staged, unstage};
 use super::timer::Timer;
+use super::transfers::{Download, Piece};
 use crate::GpuError;
-use crate::model::{SiteRun, label};
+use crate::device::Mapping;
+use crate::memory::lock;
+use crate::model::label;
 use crate::session::sizes::Sizes;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
+use std::ops::Range;
 
 impl GpuSide {
     /// Submits copies from the staging buffer, the steps, and copies of tensors to the readback buffer. Returns the
-    /// number of bytes there and the submission to wait for.
+    /// number of bytes there and the submission to wait for. Outputs for the host are on their way after each piece;
+    /// with a timer, after all of them.
     pub(super) fn submit(
         &mut self,
         plan: &Plan,
-        segment: &SiteRun,
+        pieces: Vec<Piece>,
         sizes: &Sizes,
         (staged, copies): (&[Staged], &[BufferId]),
         timer: Option<&Timer>,
     ) -> Result<(u64, wgpu::SubmissionIndex), GpuError> {
-        let mut encoder =
-            self.gpu().device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("rewire") });
+        let gpu = self.gpu().clone();
+        let encoder = || gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label: Some("rewire") });
+        let mut current = encoder();
         if let Some(staging) = &self.staging {
-            unstage(&mut encoder, staging, staged);
+            unstage(&mut current, staging, staged);
         }
-        self.record(&mut encoder, plan, segment, timer)?;
-        let bytes = self.record_readback(&mut encoder, sizes, copies)?;
-        Ok((bytes, self.gpu().submit([encoder.finish()])))
+        if let Some(timer) = timer {
+            self.record(&mut current, plan, timer.passes(), Some(timer))?;
+        }
+        lock(&self.downloads).allow(pieces.iter().map(|piece| piece.bytes).sum());
+        tracing::trace!(ends = ?pieces.iter().map(|piece| (piece.steps.end, piece.bytes)).collect::<Vec<_>>(), "a run");
+        for piece in pieces {
+            if timer.is_none() {
+                self.record(&mut current, plan, vec![piece.steps.clone()], None)?;
+            }
+            let mapped = self.record_download(&mut current, &piece, sizes)?.map(|memory| {
+                let submission = gpu.submit([std::mem::replace(&mut current, encoder()).finish()]);
+                (Mapping::start(memory.buffer(), piece.bytes, submission), memory)
+            });
+            self.sent.extend(Download::of(piece, mapped, sizes));
+        }
+        let bytes = self.record_readback(&mut current, sizes, copies)?;
+        Ok((bytes, gpu.submit([current.finish()])))
     }
 
-    /// Records the steps of a segment.
+    /// Records steps, in one pass for each range.
     pub(super) fn record(
         &mut self,
         encoder: &mut wgpu::CommandEncoder,
         plan: &Plan,
-        segment: &SiteRun,
+        passes: Vec<Range<usize>>,
         timer: Option<&Timer>,
     ) -> Result<(), GpuError> {
-        let passes = timer.map_or_else(|| vec![segment.steps.clone()], Timer::passes);
         for (number, steps) in passes.into_iter().enumerate() {
             let timestamp_writes = timer.map(|timer| timer.writes(number));
             let mut pass =

@@ -50,7 +50,8 @@ impl GpuSide {
         self.slots.fill(None);
         self.bound.fill(None);
         self.lent.clear();
-        lock(&self.spares).clear();
+        self.sent.clear();
+        [&self.spares, &self.downloads, &self.uploads].iter().for_each(|spares| lock(spares).clear());
         self.prepared = None;
         (self.control, self.readback, self.staging) = (None, None, None);
         (self.arrived, self.pairs) = (None, None);
@@ -72,7 +73,7 @@ impl GpuSide {
     pub fn bytes(&self) -> u64 {
         let held = self.slots.iter().chain([&self.control, &self.readback, &self.staging, &self.arrived, &self.pairs]);
         let held: u64 = held.flatten().map(wgpu::Buffer::size).sum();
-        held + lock(&self.spares).bytes()
+        held + [&self.spares, &self.downloads, &self.uploads].map(|spares| lock(spares).bytes()).iter().sum::<u64>()
     }
 
     /// The buffer of a tensor in this run.
@@ -240,7 +241,7 @@ pub(super) fn grow(place: &mut Option<wgpu::Buffer>, bytes: u64, limit: u64, mak
 }
 
 /// Rounds up to sixteenths of a power of two, so that a slowly growing batch does not reallocate each time.
-fn with_room(bytes: u64, limit: u64) -> u64 {
+pub(super) fn with_room(bytes: u64, limit: u64) -> u64 {
     let unit = (bytes.next_power_of_two() / 16).max(SMALLEST);
     bytes.next_multiple_of(unit).min(limit.max(bytes))
 }

@@ -6,6 +6,7 @@ mod memory;
 mod rows;
 mod staging;
 mod timer;
+mod transfers;
 
 use super::control::LaunchParams;
 use super::io::{DeviceTensor, Inputs, RunValue, Wanted};
@@ -24,7 +25,9 @@ use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::{BufferId, Plan};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use timer::Timer;
+use transfers::Download;
 
 /// Workaround for a tensor of a run that is too large.
 const FEWER_ROWS: &str = "run fewer rows at once, or use kernel cpu";
@@ -67,6 +70,13 @@ pub(crate) struct GpuSide {
     steered: bool,
     grids: Vec<(u32, u32)>,
     prepared: Option<Prepared>,
+    /// Outputs of the latest run on their way to the host, in the order of their steps.
+    sent: VecDeque<Download>,
+    /// Memory of such outputs, and mapped memory for uploads.
+    downloads: SpareBuffers,
+    uploads: SpareBuffers,
+    /// Bytes uploaded since the latest run.
+    written: AtomicU64,
     /// Runs in flight, the earliest first.
     under_way: VecDeque<wgpu::SubmissionIndex>,
 }
@@ -107,6 +117,10 @@ impl GpuSide {
             steered: false,
             grids: Vec::new(),
             prepared: None,
+            sent: VecDeque::new(),
+            downloads: SpareBuffers::default(),
+            uploads: SpareBuffers::default(),
+            written: AtomicU64::new(0),
             under_way: VecDeque::new(),
         }
     }
@@ -147,6 +161,8 @@ impl GpuSide {
         wanted: &Wanted,
     ) -> Result<(), RunError> {
         self.gpu().check_process()?;
+        self.sent.clear();
+        *self.written.get_mut() = 0;
         let binds = self.binds(plan, placement, sizes, inputs, &wanted.on_device)?;
         let known = self.prepared.take();
         let prepared = match known.filter(|known| self.still_fits(known, sizes, wanted, &binds)) {
@@ -230,55 +246,6 @@ impl GpuSide {
         gpu.checked("reading a tensor", work).await?.read(gpu, unpad).await?
     }
 
-    /// Reads tensors with one copy, and passes the elements of each to `take`.
-    pub async fn read_each(
-        &mut self,
-        tensors: &[DeviceTensor],
-        mut take: impl FnMut(usize, &[u8]),
-    ) -> Result<(), GpuError> {
-        self.gpu().check_process()?;
-        let gpu = self.gpu().clone();
-        let layouts = tensors.iter().map(|tensor| Layout::new(tensor.dtype, tensor.shape.clone()));
-        let layouts: Vec<Layout> = layouts.collect();
-        let bytes = layouts.iter().map(Layout::bytes).sum();
-        if tensors.iter().zip(&layouts).any(|(tensor, layout)| layout.bytes() > tensor.buffer().size()) {
-            return Err(short());
-        }
-        let limit = gpu.limits().max_buffer_size & !3;
-        let work = || {
-            let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
-            memory::grow(&mut self.readback, bytes, limit, |bytes| gpu.buffer("results", bytes, usage));
-            let target = self.readback.as_ref().filter(|_| bytes > 0)?;
-            let label = Some("reading tensors");
-            let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor { label });
-            let mut offset = 0;
-            for (tensor, layout) in tensors.iter().zip(&layouts) {
-                encoder.copy_buffer_to_buffer(tensor.buffer(), 0, target, offset, layout.bytes());
-                offset += layout.bytes();
-            }
-            Some(Mapping::start(target, bytes, gpu.submit([encoder.finish()])))
-        };
-        let mapping = gpu.checked("reading tensors", work).await?;
-        let mut each = |bytes: &[u8]| {
-            let mut rest = bytes;
-            for (position, layout) in layouts.iter().enumerate() {
-                let (own, others) = rest.split_at_checked(layout.bytes() as usize).ok_or_else(short)?;
-                match layout.is_dense() {
-                    true => take(position, own),
-                    false => take(position, layout.unpad(own).ok_or_else(short)?.bytes()),
-                }
-                rest = others;
-            }
-            Ok(())
-        };
-        let read = match mapping {
-            Some(mapping) => mapping.read(&gpu, each).await?,
-            None => each(&[]),
-        };
-        self.under_way.clear();
-        read
-    }
-
     /// Records the steps of a segment in the app's encoder. Returns the results, which stay on the device.
     pub fn encode(
         &mut self,
@@ -289,7 +256,7 @@ impl GpuSide {
         fetched: &[(BufferId, HostTensor)],
     ) -> Result<Vec<(BufferId, DeviceTensor)>, GpuError> {
         self.stage_into(encoder, sizes, fetched)?;
-        self.record(encoder, plan, segment, None)?;
+        self.record(encoder, plan, vec![segment.steps.clone()], None)?;
         Ok(self.take_lent(segment, sizes).collect())
     }
 
@@ -324,7 +291,8 @@ impl GpuSide {
         let work = || {
             let timer = recorder.detail().and_then(|detail| Timer::new(&gpu, segment.steps.clone(), detail));
             let staged = self.stage(sizes, fetched)?;
-            let (read, submission) = self.submit(plan, segment, sizes, (&staged, &copies), timer.as_ref())?;
+            let pieces = Self::pieces(plan, segment, sizes, wanted);
+            let (read, submission) = self.submit(plan, pieces, sizes, (&staged, &copies), timer.as_ref())?;
             let timer = timer.map(|timer| (timer.start(submission.clone()), timer));
             let readback = self.readback.as_ref().filter(|_| read > 0);
             Ok((readback.map(|buffer| Mapping::start(buffer, read, submission.clone())), timer, submission))

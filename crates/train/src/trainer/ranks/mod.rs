@@ -11,7 +11,7 @@ pub use held::Held;
 use super::{InitialValues, TrainError, sharding};
 use crate::step::{Block, KeptMoment, RankStep, ResidentTable, names};
 use crate::{Objective, TrainConfig};
-use rewire_distributed::{Collectives, all_gather_of};
+use rewire_distributed::{Buffers, Collectives, all_gather_of};
 use rewire_graph::{DType, HostTensor};
 use rewire_runtime::{DeviceTensor, RunError, RunValue, Session};
 use std::collections::BTreeMap;
@@ -33,6 +33,10 @@ pub(super) struct Ranks {
     blocks: Vec<Block>,
     /// Device memory for the sums of blocks, by name; empty without a device.
     memory: BTreeMap<String, DeviceTensor>,
+    /// Device memory for the row gradients of all ranks, by name.
+    gathered: BTreeMap<String, DeviceTensor>,
+    /// Memory of exchanged gradients.
+    buffers: Buffers,
     /// The sums of blocks before the first batch of a step; empty for steps of one batch.
     zeros: Vec<(String, RunValue)>,
     /// Number of reported outputs, which come first in the first block.
@@ -64,6 +68,8 @@ impl Ranks {
         let mut ranks = Self {
             blocks: step.blocks.clone(),
             memory: BTreeMap::new(),
+            gathered: BTreeMap::new(),
+            buffers: Buffers::default(),
             update,
             tables,
             resident: step.resident.clone(),

@@ -61,14 +61,18 @@ impl Trainer {
         let (rank, count) = (ranks.group.rank(), ranks.group.ranks());
         let exchanged = if self.session.gpu().is_some() { ranks.outputs() } else { vec![] };
         let mut results = Outputs::default();
-        for (chunk, inputs) in step.chunks.iter().zip(&step.batches) {
+        for (number, (chunk, inputs)) in step.chunks.iter().zip(&step.batches).enumerate() {
             let mut inputs = inputs.clone();
             inputs.extend(common.iter().cloned());
             inputs.extend(ranks.carried(&results));
             inputs.insert(names::SHARE, HostTensor::vector(&[shares.get(*chunk).copied().unwrap_or(0.0)]));
             let seed = self.seed(chunk * count + rank, step.chunk_count * count);
             inputs.insert("seed", HostTensor::i64([], &[seed])?);
-            exchanged.iter().for_each(|name| inputs.keep_on_device(name));
+            // The sums over all batches are the results of the last one.
+            exchanged.iter().for_each(|name| match number + 1 == step.batches.len() {
+                true => inputs.send(name),
+                false => inputs.keep_on_device(name),
+            });
             self.fit(&inputs)?;
             results = self.session.run(&inputs)?;
         }

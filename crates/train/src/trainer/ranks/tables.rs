@@ -6,7 +6,7 @@ use crate::config::Sharding;
 use crate::step::{Lookup, RankTable, State};
 use crate::trainer::initial::rows_of;
 use crate::trainer::{InitialValues, TrainError};
-use rewire_distributed::{CollectiveError, Collectives, all_gather_of, all_to_all_of};
+use rewire_distributed::{Bytes, CollectiveError, Collectives, all_gather_of, all_to_all_of};
 use rewire_graph::{HostTensor, TensorSizeError};
 use std::collections::BTreeMap;
 use std::io;
@@ -60,12 +60,6 @@ impl RowGradients {
             rows.truncate(lookup.trained(rows));
         }
         self
-    }
-
-    /// With gradients of the rows. Values of further rows are dropped.
-    pub fn with(self, mut values: Vec<f32>, width: usize) -> Self {
-        values.truncate(self.rows.len() * width);
-        Self { values, ..self }
     }
 }
 
@@ -234,18 +228,20 @@ impl Rows {
         Ok((rows, asked))
     }
 
-    /// The sums of gradients over all ranks, in rank order, for the rows on this rank.
-    pub fn sum(&self, own: &RowGradients, group: &dyn Collectives) -> Result<RowGradients, TrainError> {
-        let width = self.width();
+    /// The sums of gradients over all ranks, in rank order, for the rows on this rank. `values` are the gradients of this rank's rows, maybe
+    /// followed by others.
+    pub fn sum(&self, own: &RowGradients, values: Bytes, group: &dyn Collectives) -> Result<RowGradients, TrainError> {
+        let row = self.width() * size_of::<f32>();
+        let part = |places: Range<usize>| values.slice(places.start * row..places.end * row);
         let values = match &self.holders {
-            Holders::All => all_gather_of(group, &own.values)?,
+            Holders::All => group.all_gather(part(0..values.len().min(own.rows.len() * row) / row.max(1)))?,
             Holders::Parts(parts) => {
+                // A rank without a batch has no rows.
                 let places = parts.iter().map(|part| places(&own.rows, part));
-                let values = places.map(|place| own.values[place.start * width..place.end * width].to_vec());
-                all_to_all_of(group, &values.collect::<Vec<_>>())?
+                group.all_to_all(places.map(part).collect())?
             }
         };
-        Ok(merged(&own.asked.iter().zip(values).collect::<Vec<_>>(), width))
+        Ok(merged(&own.asked.iter().zip(values).collect::<Vec<_>>(), self.width()))
     }
 
     /// The held `rows` of all columns, as tensors.
@@ -305,7 +301,7 @@ fn places(ids: &[u32], part: &Range<usize>) -> Range<usize> {
 }
 
 /// Sums gradients by row, in the order of the parts. The rows of each part are ascending.
-fn merged(parts: &[(&Vec<u32>, Vec<f32>)], width: usize) -> RowGradients {
+fn merged(parts: &[(&Vec<u32>, Bytes)], width: usize) -> RowGradients {
     let mut rows: Vec<u32> = parts.iter().flat_map(|(rows, _)| rows.iter().copied()).collect();
     rows.sort_unstable();
     rows.dedup();
@@ -313,12 +309,14 @@ fn merged(parts: &[(&Vec<u32>, Vec<f32>)], width: usize) -> RowGradients {
     let mut values = vec![0.0; rows.len() * width];
     for (own, gradients) in parts {
         let mut place = 0;
-        for (row, gradient) in own.iter().zip(gradients.chunks_exact(width.max(1))) {
+        let gradients = gradients.chunks_exact((width * size_of::<f32>()).max(1));
+        for (row, gradient) in own.iter().zip(gradients) {
             place += rows[place..].partition_point(|known| known < row);
             let sum = &mut values[place * width..(place + 1) * width];
+            let gradient = gradient.as_chunks().0.iter().map(|value| f32::from_ne_bytes(*value));
             match std::mem::replace(&mut has_sum[place], true) {
                 true => sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value),
-                false => sum.copy_from_slice(gradient),
+                false => sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum = value),
             }
         }
     }
