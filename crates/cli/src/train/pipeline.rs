@@ -1,6 +1,6 @@
 //! Training of TorchEasyRec pipelines.
 
-use super::export::{export, of_table};
+use super::export::{export, is_of, of_table};
 use super::listener::Listener;
 use super::ranks::Group;
 use super::report::Summary;
@@ -13,15 +13,16 @@ use crate::import::{self, ImportError, WRAPPER};
 use crate::predict::encoded;
 use crate::requests::{InputError, title};
 use crate::tables::{self, Table};
-use rewire::Mapping;
 use rewire::delta::Changes;
 use rewire::predict::{Column, Evaluator, Imported, is_imported};
 use rewire::rank::{RankError, read_config_text, read_weights};
 use rewire::runtime;
 use rewire::train::{
-    self, Data, DataError, NegativeRow, PipelineTask, RankTrainError, Share, Tensors, TrainConfig, Trainer,
+    self, Data, DataError, NegativeRow, ParameterMoment, PipelineTask, RankTrainError, Share, Tensors, TrainConfig,
+    TrainError, Trainer,
 };
-use rewire_tzrec::{Checkpoint, Pipeline};
+use rewire::{HostTensor, Mapping};
+use rewire_tzrec::{Checkpoint, DynamicTable, Pipeline, read_dynamic};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
@@ -101,14 +102,18 @@ pub fn run(options: &Train, common: &Common, group: Group, listener: &mut dyn Li
     Ok(Summary { metrics, ..summary })
 }
 
-/// Sets the optimizer states of a checkpoint that has them. States of the ids of `dynamicemb` are reset.
+/// Sets the optimizer states of a checkpoint that has them.
 fn read_moments(task: &PipelineTask, trainer: &mut Trainer, checkpoint: &Path) -> Result<(), CliError> {
     let failed = |source| ImportError::Checkpoint { file: checkpoint.display().to_string(), source };
     let (step, states) = (Checkpoint::last_step(checkpoint), Checkpoint::open_optimizer(checkpoint));
     let (Some(step), Some(states)) = (step.map_err(failed)?, states.map_err(failed)?) else { return Ok(()) };
     let names: BTreeSet<String> = states.names().into_iter().collect();
     let tables: BTreeSet<&str> = task.tables().collect();
+    let identified = moments_of_ids(task, trainer, &read_dynamic(checkpoint).map_err(failed)?)?;
     trainer.begin_moments(step + 1, |parameter, moment| {
+        if let Some(own) = identified.iter().find(|own| (own.parameter.as_str(), own.moment) == (parameter, moment)) {
+            return Ok(Some(own.tensor.clone()));
+        }
         let is_of_table = tables.contains(parameter);
         let key = if is_of_table { of_table(parameter, moment) } else { moment.to_owned() };
         let name = format!("state.{WRAPPER}{parameter}.{key}");
@@ -117,6 +122,36 @@ fn read_moments(task: &PipelineTask, trainer: &mut Trainer, checkpoint: &Path) -
         }
         Ok(Some(import::tensor(states.read(&name).map_err(failed)?)?))
     })
+}
+
+/// The optimizer states of tables of `dynamicemb` that have them. The checkpoint's ids are in the first rows of a new training.
+fn moments_of_ids(
+    task: &PipelineTask,
+    trainer: &Trainer,
+    tables: &[DynamicTable],
+) -> Result<Vec<ParameterMoment>, TrainError> {
+    let mut all = trainer.moments_of(|parameter| task.is_identified(parameter))?;
+    for table in tables.iter().filter(|table| !table.states.is_empty()) {
+        let width = |own: &ParameterMoment| own.tensor.shape().iter().skip(1).product::<usize>();
+        let mut own: Vec<_> = all.iter_mut().filter(|own| is_of(table, &own.parameter)).collect();
+        let widths: usize = own.iter().map(|own| width(own)).sum();
+        let mut start = 0;
+        for ParameterMoment { parameter, tensor, .. } in own.iter_mut().map(|own| &mut **own) {
+            if table.states.len() != table.keys.len() * widths {
+                let expected = format!("{widths} optimizer states for each of {} ids", table.keys.len());
+                return Err(TrainError::Checkpoint { name: parameter.clone(), expected });
+            }
+            let mut values = tensor.to_f32();
+            let count = tensor.shape().iter().skip(1).product::<usize>();
+            for (row, states) in values.chunks_exact_mut(count).zip(table.states.chunks_exact(widths)) {
+                row.copy_from_slice(&states[start..start + count]);
+            }
+            *tensor = HostTensor::f32(tensor.shape(), &values)?;
+            start += count;
+        }
+    }
+    all.retain(|own| tables.iter().any(|table| !table.states.is_empty() && is_of(table, &own.parameter)));
+    Ok(all)
 }
 
 /// Unsupported options of a pipeline, with their lines if it is a file.

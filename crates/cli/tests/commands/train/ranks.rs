@@ -95,6 +95,40 @@ fn growing_tables_that_ranks_divide_are_exported_with_their_ids() {
 }
 
 #[test]
+fn a_training_from_a_checkpoint_has_the_optimizer_states_of_its_ids() {
+    let (folder, golden) = (Folder::new(), golden("deepfm_taobao"));
+    let text = std::fs::read_to_string(golden.join("pipeline.config")).unwrap();
+    // Every step reads all rows, half of them on each rank.
+    let text = text.replace("num_buckets: 100", "dynamicemb { max_capacity: 200 }").replace("size: 16", "size: 96");
+    let data = golden.join("data.parquet").display().to_string();
+    let exported = |name: &str| folder.0.join(format!("{name}-dcp"));
+    let train = |name: &str, steps: usize, more: &[&str]| {
+        let pipeline = folder.write("pipeline.config", text.replace("num_steps: 12", &format!("num_steps: {steps}")));
+        let [out, dcp] = [folder.0.join(name), exported(name)].map(|path| path.display().to_string());
+        let args = ["train", "--pipeline", &pipeline, "--data", &data, "--out", &out, "--export-dcp", &dcp];
+        run(&[&args[..], &["--kernel", "cpu", "--ranks", "2"], more].concat())
+    };
+    let half = exported("half").display().to_string();
+    for (name, steps, more) in [("whole", 4, &[][..]), ("half", 2, &[]), ("rest", 2, &["--checkpoint", &half])] {
+        let trained = train(name, steps, more);
+        assert_eq!(trained.code, Some(0), "{}", trained.stderr);
+    }
+    let [whole, rest] = ["whole", "rest"].map(|name| read_dynamic(&exported(name)).unwrap());
+    assert_eq!(whole.len(), 2);
+    for (own, expected) in rest.iter().zip(&whole) {
+        assert_eq!((&own.keys, &own.values, &own.states), (&expected.keys, &expected.values, &expected.states));
+        assert!(own.keys.len() > 10 && own.states.iter().any(|state| *state > 0.0));
+    }
+    // States of another optimizer do not fit.
+    let table = &whole[0];
+    let states = format!("{}_opt_values.rank_0.world_size_1", table.table);
+    let states = exported("half").join("model.ckpt-1/dynamicemb").join(&table.module).join(states);
+    let count = read_dynamic(&exported("half")).unwrap()[0].keys.len();
+    std::fs::write(states, vec![0; 4 * count]).unwrap();
+    train("other", 2, &["--checkpoint", &half]).failed_with(&["optimizer states for each of"]);
+}
+
+#[test]
 fn another_number_of_ranks_resumes_a_training() {
     let folder = Folder::new();
     assert_eq!(steps(&train(&folder, "parts", (1, 3), &["--ranks", "2"])).len(), 3);
