@@ -29,8 +29,8 @@ pub struct Bench {
     /// Also time each workload without some passes or rules, such as fusion: the difference is their effect.
     #[arg(long, value_name = "PASS,..", value_delimiter = ',', conflicts_with_all = ["sweep", "quality"])]
     pub without: Vec<String>,
-    /// Train the built-in model as 1, 2 and 4 ranks of this process, or as the ranks that MPI started; prints users per
-    /// second, and the time for computing, exchanging and waiting per step.
+    /// Train the built-in model as 1, 2 and 4 ranks of this process, at most one for each GPU, or as the ranks that MPI
+    /// started; prints rows per second, and the time for computing, exchanging and waiting per step.
     #[arg(long, conflicts_with_all = ["ops", "suite", "sweep", "quality", "compare", "records", "svg", "markdown"])]
     pub scaling: bool,
     /// Compare with earlier `--json` output; it is an error if a workload is worse.
