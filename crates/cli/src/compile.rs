@@ -8,7 +8,7 @@ use rewire::graph_rewrite::optimize;
 use rewire::graph_rewrite::plan::Plan;
 use rewire::program::ModelFile;
 use rewire::runtime::KernelCompiler;
-use rewire_measure::{CompiledStep, Shape, compile};
+use rewire_measure::{CompiledStep, DriverCompiler, Shape};
 use rewire_verify::GoldenCase;
 use serde::Serialize;
 use std::fs;
@@ -29,9 +29,10 @@ pub fn run(options: &Compile, common: &Common, output: &mut Output) -> Result<()
     let jobs = bench::jobs(&works, options.suite.as_deref(), &options.sizes)?;
     let compiler = KernelCompiler::open(common.adapter.as_deref(), common.matrices)?;
     tracing::info!("compiling kernels for {}", compiler.name());
+    let mut driver = DriverCompiler::new(&compiler, options.tuning, options.isa.is_some());
     let mut summary = Summary::default();
     let mut take = |name: &str, plan: Plan| -> Result<(), CliError> {
-        let steps = compile(name, plan, &compiler, options.tuning, options.isa.is_some())?;
+        let steps = driver.compile(name, plan)?;
         summary.kernels += steps.len();
         summary.spilling += steps.iter().filter(|step| step.spills()).count();
         summary.failed += steps.iter().filter(|step| step.error.is_some()).count();

@@ -66,31 +66,32 @@ impl Workload {
     }
 }
 
-/// Emits and compiles the kernels of a plan for unknown sizes. If `code` is set, results include the compiled programs. A kernel that
-/// does not compile has an error in its result.
-///
-/// # Errors
-/// [`BenchError::Load`] if the plan is invalid.
-pub fn compile(
-    work: &str,
-    mut plan: Plan,
-    compiler: &KernelCompiler,
+/// Compiles the kernels of workloads with the driver of an adapter. A shader that several kernels share is compiled once.
+pub struct DriverCompiler<'c> {
+    compiler: &'c KernelCompiler,
     tuning: Tuning,
     code: bool,
-) -> Result<Vec<CompiledStep>, BenchError> {
-    let wrong = |reason: String| BenchError::from(RuntimeError::Plan { reason });
-    plan.bind(&Registry::default()).map_err(|error| wrong(error.to_string()))?;
-    confine(&mut plan).map_err(|error| wrong(error.to_string()))?;
-    let mut known: HashMap<String, Figures> = HashMap::new();
-    let mut compiled = |step: &Step| -> Figures {
-        let parsed = emitted(&step.computation, compiler.target(), tuning)?;
-        let figures = known.entry(parsed.kernel.wgsl.clone()).or_insert_with(|| {
-            let compiled = compiler.compile(&parsed, code).map_err(|error| error.to_string())?;
-            Ok((compiled, parsed.workgroup_bytes(), parsed.multiplies_matrices()))
-        });
-        figures.clone()
-    };
-    let record = |step: &Step| {
+    known: HashMap<String, Figures>,
+}
+
+impl<'c> DriverCompiler<'c> {
+    /// A compiler with no known shaders. If `code` is set, results include the compiled programs.
+    pub fn new(compiler: &'c KernelCompiler, tuning: Tuning, code: bool) -> Self {
+        Self { compiler, tuning, code, known: HashMap::new() }
+    }
+
+    /// Emits and compiles the kernels of a plan for unknown sizes. A kernel that does not compile has an error in its result.
+    ///
+    /// # Errors
+    /// [`BenchError::Load`] if the plan is invalid.
+    pub fn compile(&mut self, work: &str, mut plan: Plan) -> Result<Vec<CompiledStep>, BenchError> {
+        let wrong = |reason: String| BenchError::from(RuntimeError::Plan { reason });
+        plan.bind(&Registry::default()).map_err(|error| wrong(error.to_string()))?;
+        confine(&mut plan).map_err(|error| wrong(error.to_string()))?;
+        Ok(plan.load.iter().chain(&plan.steps).map(|step| self.step(work, step)).collect())
+    }
+
+    fn step(&mut self, work: &str, step: &Step) -> CompiledStep {
         let own = CompiledStep {
             work: work.to_owned(),
             kernel: step.name.clone(),
@@ -99,15 +100,24 @@ pub fn compile(
                 Computation::Nest(nest) => Some(nest.schedule().name()),
                 Computation::Custom(_) => None,
             },
-            adapter: compiler.name().to_owned(),
+            adapter: self.compiler.name().to_owned(),
             ..CompiledStep::default()
         };
-        match compiled(step) {
+        match self.figures(&step.computation) {
             Ok((compiled, bytes, matrix)) => CompiledStep { compiled, workgroup_bytes: Some(bytes), matrix, ..own },
             Err(error) => CompiledStep { error: Some(error), ..own },
         }
-    };
-    Ok(plan.load.iter().chain(&plan.steps).map(record).collect())
+    }
+
+    fn figures(&mut self, computation: &Computation) -> Figures {
+        let parsed = emitted(computation, self.compiler.target(), self.tuning)?;
+        let (compiler, code) = (self.compiler, self.code);
+        let figures = self.known.entry(parsed.kernel.wgsl.clone()).or_insert_with(|| {
+            let compiled = compiler.compile(&parsed, code).map_err(|error| error.to_string())?;
+            Ok((compiled, parsed.workgroup_bytes(), parsed.multiplies_matrices()))
+        });
+        figures.clone()
+    }
 }
 
 /// Emits the same kernel as loading a model.

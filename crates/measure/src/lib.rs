@@ -36,7 +36,7 @@ mod workload;
 
 pub use bench::{Bench, BenchOptions, Profiled};
 pub use compare::{Category, Comparison, Metric, Thresholds, compare};
-pub use compile::{CompiledStep, compile};
+pub use compile::{CompiledStep, DriverCompiler};
 pub use error::BenchError;
 pub use machines::Machines;
 pub use noise::Noise;

@@ -42,8 +42,8 @@ impl Noise {
         if own == count {
             return block.reshape(shape.to_vec());
         }
-        let bytes = block.bytes().iter().copied().cycle().take(dtype.format().bytes(count as u64) as usize).collect();
-        HostTensor::from_bytes(dtype, shape.to_vec(), bytes)
+        let bytes = dtype.format().bytes(count as u64) as usize;
+        HostTensor::from_bytes(dtype, shape.to_vec(), repeated(block.bytes(), bytes))
     }
 
     /// Rows with a scale. They repeat with the same period as other floats.
@@ -53,7 +53,7 @@ impl Noise {
         let values = self.floats(DType::F32, &own)?.to_f64();
         let block = HostTensor::from_f64(dtype, own.to_vec(), &values)?;
         let bytes = dtype.format().host_bytes(shape).unwrap_or(0);
-        HostTensor::from_bytes(dtype, shape.to_vec(), block.bytes().iter().copied().cycle().take(bytes).collect())
+        HostTensor::from_bytes(dtype, shape.to_vec(), repeated(block.bytes(), bytes))
     }
 
     /// Integers in `0..end`.
@@ -83,6 +83,15 @@ impl Noise {
     }
 }
 
+/// A block one time after another, up to this number of bytes.
+fn repeated(block: &[u8], bytes: usize) -> Vec<u8> {
+    let mut all = Vec::with_capacity(bytes);
+    while let Some(rest) = bytes.checked_sub(all.len()).filter(|rest| *rest > 0 && !block.is_empty()) {
+        all.extend_from_slice(block.get(..rest).unwrap_or(block));
+    }
+    all
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -94,6 +103,7 @@ mod tests {
         assert_ne!(draw(1), draw(2));
         let values = draw(1).to_f32();
         assert_ne!(values[..512], values[128 * 512..129 * 512]);
+        assert_eq!(values[..1000], values[PERIOD..PERIOD + 1000]);
         assert!(values.iter().all(|value| value.abs() <= 0.5));
     }
 }
