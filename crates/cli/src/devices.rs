@@ -1,9 +1,19 @@
-use crate::args::Common;
+use crate::args::{Common, DeviceList};
 use crate::error::CliError;
 use crate::output::Output;
+use rewire::runtime::{MatrixReason, MatrixTier, block_on};
 use rewire::{DeviceInfo, DeviceKind, Gpu, Kernel, devices};
+use serde::Serialize;
 
-pub fn run(common: &Common, output: &mut Output) -> Result<(), CliError> {
+/// A device, and whether its tier is what the self-test of matrix kernels left.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    device: DeviceInfo,
+    tested: bool,
+}
+
+pub fn run(options: &DeviceList, common: &Common, output: &mut Output) -> Result<(), CliError> {
     let mut found = devices();
     found.retain(|device| listed(device, common));
     if found.iter().all(|device| device.kind == DeviceKind::Cpu) && common.kernel == Kernel::Wgpu {
@@ -12,10 +22,21 @@ pub fn run(common: &Common, output: &mut Output) -> Result<(), CliError> {
     if let (true, Some(adapter)) = (found.is_empty(), &common.adapter) {
         return Err(CliError::NoDevice(adapter.clone()));
     }
-    for device in &found {
-        if common.json { output.json(device)? } else { print(device, output)? }
+    for device in found {
+        let listed = if options.test { tested(device)? } else { Listed { device, tested: false } };
+        if common.json { output.json(&listed)? } else { print(&listed, output)? }
     }
     Ok(())
+}
+
+/// Runs the self-test on a device with matrix kernels.
+fn tested(mut device: DeviceInfo) -> Result<Listed, CliError> {
+    let tested = device.matrices.tier > MatrixTier::None;
+    if let (true, Some(index)) = (tested, device.index) {
+        let gpu = Gpu::open(Some(&format!("#{index}")))?;
+        device.matrices = block_on(gpu.test_matrices());
+    }
+    Ok(Listed { device, tested })
 }
 
 fn listed(device: &DeviceInfo, common: &Common) -> bool {
@@ -27,7 +48,7 @@ fn listed(device: &DeviceInfo, common: &Common) -> bool {
     of_kernel && common.adapter.as_ref().is_none_or(|adapter| device.is_meant_by(adapter))
 }
 
-fn print(device: &DeviceInfo, output: &mut Output) -> Result<(), CliError> {
+fn print(Listed { device, tested }: &Listed, output: &mut Output) -> Result<(), CliError> {
     let mark = if device.auto { "*" } else { " " };
     let number = device.index.map(|index| format!("#{index} ")).unwrap_or_default();
     output.line(format_args!("{mark} {number}{} ({:?}, {})", device.name, device.kind, device.backend))?;
@@ -43,6 +64,10 @@ fn print(device: &DeviceInfo, output: &mut Output) -> Result<(), CliError> {
     }
     if let Some(limits) = &device.limits {
         output.line(format_args!("    kernels   of tier {}", device.matrices))?;
+        if *tested {
+            let found = if device.matrices.reason == MatrixReason::WrongResults { "wrong" } else { "right" };
+            output.line(format_args!("    self-test results of matrix kernels are {found}"))?;
+        }
         output.line(format_args!(
             "    limits    {} MiB a binding, {} MiB a buffer, {} buffers a kernel, {} KiB a workgroup, {} invocations, \
              subgroups of {} to {}",

@@ -112,7 +112,7 @@ fn usage(message: &clap::Error, output: &mut Output) -> (Result<(), CliError>, E
 fn run(args: &Args, begun: Instant, output: &mut Output) -> Result<(), CliError> {
     paths::check(&args.command)?;
     match &args.command {
-        Command::Devices => devices::run(&args.common, output),
+        Command::Devices(options) => devices::run(options, &args.common, output),
         Command::Rank(options) => rank::run(options, &args.common, begun, output),
         Command::Predict(options) => predict::run(options, &args.common, begun, output),
         Command::Retrieve(options) => retrieve::run(options, &args.common, begun, output),

@@ -104,7 +104,7 @@ impl Files {
                 files.add("--isa", Access::WritesBelow, options.isa.as_deref());
             }
             // They write to standard output and to the cache folder.
-            Command::Devices
+            Command::Devices(_)
             | Command::Rank(_)
             | Command::Retrieve(_)
             | Command::Generate(_)

@@ -4,3 +4,4 @@
 mod attention;
 mod headless;
 mod limits;
+mod matrices;

@@ -4,7 +4,7 @@ use clap::Command;
 
 /// Examples by command.
 const EXAMPLES: [(&str, &[&str]); 22] = [
-    ("devices", &["rewire devices", "rewire devices --json"]),
+    ("devices", &["rewire devices", "rewire devices --test --json"]),
     ("rank", &["rewire rank", "rewire rank model.rewire --data users.jsonl --top 5 --json"]),
     (
         "predict",

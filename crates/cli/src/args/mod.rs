@@ -23,7 +23,7 @@ pub use compare::Compare;
 pub use generate::Generate;
 pub use graph::{Format, Graph, MappingTarget, Passes, Stage};
 pub use measure::{Bench, Compile, Profile, Sizes, Tune};
-pub use model::{Asked, Devices, Placement, Stored, Weights};
+pub use model::{Asked, DeviceList, Devices, Placement, Stored, Weights};
 pub use named::{OptionalModel, RequiredModel};
 pub use quality::Quality;
 pub use retrieve::{IndexKind, Retrieve};
@@ -97,7 +97,7 @@ pub struct Common {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Lists adapters and the CPU, and the one that `auto` selects.
-    Devices,
+    Devices(DeviceList),
     /// Ranks candidates for users from their histories.
     Rank(Rank),
     /// Scores all candidates of a file and writes the scores as a table.

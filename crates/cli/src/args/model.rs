@@ -41,6 +41,15 @@ impl Placement {
     }
 }
 
+/// What is listed of devices.
+#[derive(Debug, clap::Args)]
+pub struct DeviceList {
+    /// Run the self-test of matrix kernels on every listed device that has some, and list the tier that it leaves. Without
+    /// it, the test precedes the first use of such kernels.
+    #[arg(long)]
+    pub test: bool,
+}
+
 /// Devices that share the work.
 #[derive(Debug, clap::Args)]
 pub struct Devices {

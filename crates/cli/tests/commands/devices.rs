@@ -46,6 +46,18 @@ fn a_tier_of_matrices_that_is_missing_is_an_error() {
 }
 
 #[test]
+fn devices_with_matrices_are_tested_on_request() {
+    let listed = run(&["devices", "--json"]).json();
+    let tested = run(&["devices", "--json", "--test"]).json();
+    assert_eq!(listed.len(), tested.len());
+    for (listed, tested) in listed.iter().zip(&tested) {
+        assert_eq!(listed["tested"], false);
+        assert_eq!(tested["tested"], listed["matrices"]["tier"] != "none");
+        assert_eq!(tested["matrices"], listed["matrices"]);
+    }
+}
+
+#[test]
 #[cfg(target_os = "linux")]
 fn without_a_driver_wgpu_says_what_is_missing() {
     for args in

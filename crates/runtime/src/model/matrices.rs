@@ -3,7 +3,7 @@
 use super::{Model, ModelOptions};
 use crate::boxed::BoxedFuture;
 use crate::device::{RareKernel, RightMatrices};
-use crate::{Gpu, Inputs, Kernel, RuntimeError, Session};
+use crate::{Gpu, Inputs, Kernel, Matrices, RuntimeError, Session};
 use rewire_emit::of_family;
 use rewire_graph::{DType, Graph, HostTensor, Scope, Seed, differentiate};
 use rewire_graph_rewrite::device::{Target, Tuning};
@@ -32,23 +32,46 @@ pub(super) async fn tested(gpu: Gpu, plan: &Plan) -> Gpu {
     if kernels.is_empty() {
         return gpu;
     }
+    let contains = |kernel| kernels.iter().any(|step| rare(step) == Some(kernel));
+    let right = right(&gpu, contains).await;
+    gpu.with_right_matrices(right)
+}
+
+impl Gpu {
+    /// Runs the self-test of all matrix kernels now; otherwise it precedes the first use of each kind. Returns the tier that
+    /// remains. The test runs once per device.
+    ///
+    /// ```no_run
+    /// use rewire_runtime::{Gpu, MatrixReason, block_on};
+    /// let matrices = block_on(Gpu::open(None)?.test_matrices());
+    /// assert_ne!(matrices.reason, MatrixReason::WrongResults);
+    /// # Ok::<(), rewire_runtime::GpuError>(())
+    /// ```
+    pub async fn test_matrices(&self) -> Matrices {
+        if self.target().matrices_of_subgroups().is_some() {
+            right(self, |_| true).await;
+        }
+        self.matrices()
+    }
+}
+
+/// Which matrices pass the self-test, including those rare kernels that `contains` selects.
+async fn right(gpu: &Gpu, contains: impl Fn(RareKernel) -> bool) -> RightMatrices {
     let right = match gpu.matrices_tested() {
         Some(right) => right,
-        None => gpu.set_matrices_tested(test(&gpu).await),
+        None => gpu.set_matrices_tested(test(gpu).await),
     };
     for kernel in [RareKernel::Gradients, RareKernel::Softmax] {
-        let is_one = |step: &&Step| rare(step) == Some(kernel);
-        if right.products && gpu.rare_tested(kernel).is_none() && kernels.iter().any(is_one) {
+        if right.products && gpu.rare_tested(kernel).is_none() && contains(kernel) {
             let tested = gpu.clone().with_right_matrices(right);
             let (name, is_right) = match kernel {
                 RareKernel::Gradients => ("gradients of attention", differentiates_rightly(&tested).await),
                 RareKernel::Softmax => ("attention with a softmax", softens_rightly(&tested).await),
             };
-            warn(&gpu, &format!("cooperative matrices, for {name},"), gpu.set_rare_tested(kernel, is_right));
+            warn(gpu, &format!("cooperative matrices, for {name},"), gpu.set_rare_tested(kernel, is_right));
         }
     }
-    let right = gpu.matrices_tested().unwrap_or(right);
-    gpu.with_right_matrices(right)
+    gpu.matrices_tested().unwrap_or(right)
 }
 
 /// True if the kernel of a step uses cooperative matrices.
