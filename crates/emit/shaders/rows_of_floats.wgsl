@@ -93,8 +93,21 @@ four of a row, the width of rows, the first column, or the first of some rows, o
         }
 {% endfor %}
 {% endmacro %}
-{# Adds the staged elements with their weights, from row `k0` of the tile on. #}
+{# Adds the staged elements with their weights, from row `k0` of the tile on: four keys a step, or one where registers hold no more. #}
 {% macro accumulate(t, sum, k0) %}
+{% if sum.by_key %}
+        for (var key = 0u; key < {{ count(t, sum.keys ~ "u") }}; key++) {
+{% for i in range(t.rows_per_thread) %}
+            let w{{ i }} = row_tile[row_at + {{ i }}u * PITCH + key / 4u + {{ k0 // 4 }}u][key % 4u];
+{% endfor %}
+            let element_at = key * {{ sum.chunks * 8 }}u + thread_group;
+{% for chunk in range(sum.chunks) %}
+            let v{{ chunk }} = key_tile[element_at + {{ chunk * 8 }}u];
+{% for i in range(t.rows_per_thread) %}
+            sum{{ sum.value }}_{{ chunk }}_{{ i }} += w{{ i }} * v{{ chunk }};
+{% endfor %}{% endfor %}
+        }
+{% else %}
         for (var step = 0u; step < {{ count(t, sum.keys // 4 ~ "u") }}; step++) {
 {% for i in range(t.rows_per_thread) %}
             let w{{ i }} = row_tile[row_at + {{ i }}u * PITCH + step + {{ k0 // 4 }}u];
@@ -106,4 +119,5 @@ four of a row, the width of rows, the first column, or the first of some rows, o
             sum{{ sum.value }}_{{ chunk }}_{{ i }} += w{{ i }}.{{ "xyzw"[l] }} * v{{ chunk }}_{{ l }};
 {% endfor %}{% endfor %}{% endfor %}
         }
+{% endif %}
 {% endmacro %}

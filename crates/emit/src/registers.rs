@@ -6,7 +6,7 @@ use rewire_graph_rewrite::device::Target;
 const MANY: u32 = 255;
 
 /// Registers per invocation from which kernels hold data of the next stage.
-const SOME: u32 = 64;
+const SOME: u32 = 56;
 
 /// True if data of the next stage is loaded one stage ahead.
 pub(crate) fn load_ahead(target: &Target) -> bool {

@@ -1,4 +1,4 @@
-use super::{Parts, integers, place, result_coords, suits};
+use super::{Parts, integers, lies_along, place, result_coords, suits};
 use crate::checked::tile_of;
 use crate::device_function::{Element, Four, finish};
 use crate::module::Module;
@@ -28,10 +28,14 @@ pub(super) const SIZES: [(u32, u32); 4] = [(128, 128), (64, 64), (32, 32), (16, 
 /// Largest number of results of a small tile. Small tiles stage more of `k` at once, since their few threads wait for
 /// memory together.
 const SMALL: u32 = 64 * 32;
-/// Workgroup memory of a small tile in bytes, and its limit per thread on GPUs with few registers. The limit allows
-/// enough subgroups to run concurrently.
+/// Workgroup memory of a small tile in bytes, and its limit per subgroup on GPUs with few registers: eight subgroups then
+/// run concurrently in 32 KiB.
 const SMALL_BYTES: u32 = 16 << 10;
-const THREAD_BYTES: u32 = 80;
+const SUBGROUP_BYTES: u32 = 4 << 10;
+/// Largest number of threads. Compilers allot fewer registers to each thread of a larger workgroup.
+const MOST_THREADS: u32 = 512;
+/// Subgroup sizes of GPUs for that limit.
+const SUBGROUPS: (u32, u32) = (64, 128);
 
 impl MatmulTile {
     /// Default rows and columns of a tile for a matmul and a target.
@@ -51,10 +55,13 @@ impl MatmulTile {
             _ if target.software => (rows, 32),
             _ if few_rows => (16, 64),
             _ => {
-                let registers = registers((128, 128, 16), (16, 1), 256) <= target.register_budget();
+                let fetch = Fetch::new(kernel);
+                let holds = |size, rows, threads| fetch.registers(size, rows, threads) <= target.register_budget();
                 let wasteful = n.is_some_and(|n| n < 1024 && n.next_multiple_of(128) != n.next_multiple_of(64));
                 let memory = bytes(kernel, (128, 128, 16)) <= target.workgroup_bytes;
-                if wasteful || !memory || !registers || target.invocations < 256 { (64, 64) } else { (128, 128) }
+                let is_large = memory && !wasteful && target.invocations >= 256 && holds((128, 128, 16), 16, 256);
+                let is_middle = holds((64, 64, 16), 2, MOST_THREADS);
+                if is_large { (128, 128) } else { (if is_middle { 64 } else { 32 }, 64) }
             }
         }
     }
@@ -76,18 +83,23 @@ impl MatmulTile {
             _ => 8,
         };
         let threads = |each: u32| (rows / each).max(1) * (columns / 4);
+        let fetch = Fetch::new(kernel);
         let holds = |depth: u32, each: u32| {
-            let needed = registers((rows, columns, depth), (each, 1), threads(each));
+            let needed = fetch.registers((rows, columns, depth), each, threads(each));
             target.software || needed <= target.register_budget()
         };
-        let share = if registers::has_few(target) { threads(most) * THREAD_BYTES } else { SMALL_BYTES };
-        let memory = share.min(SMALL_BYTES);
-        let fits = |depth: &u32| is_small && bytes(kernel, (rows, columns, *depth)) <= memory && holds(*depth, most);
+        let subgroup = target.subgroup_size.max.clamp(SUBGROUPS.0, SUBGROUPS.1);
+        let shares_memory = |depth: u32, each: u32| {
+            let most = if registers::has_few(target) { threads(each) * SUBGROUP_BYTES / subgroup } else { SMALL_BYTES };
+            bytes(kernel, (rows, columns, depth)) <= most.min(SMALL_BYTES)
+        };
+        let fits = |depth: &u32| is_small && shares_memory(*depth, most) && holds(*depth, most);
         let depth = depth.unwrap_or_else(|| [64, 32].into_iter().find(fits).unwrap_or(16));
-        let fewer =
-            |each: &u32| rows.is_multiple_of(*each) && threads(*each) <= target.invocations && holds(depth, *each);
-        let mut shares = std::iter::successors(Some(most), |each| (*each > 1).then_some(each / 2));
-        let rows_per_thread = shares.find(fewer).unwrap_or(most);
+        let shares = std::iter::successors(Some(most), |each| (*each > 1).then_some(each / 2));
+        let most_threads = target.invocations.min(MOST_THREADS);
+        let possible = shares.filter(|each| rows.is_multiple_of(*each) && threads(*each) <= most_threads);
+        let fewer = |each: &u32| holds(depth, *each) && (!is_small || depth > 16 || shares_memory(depth, *each));
+        let rows_per_thread = possible.clone().find(fewer).or_else(|| possible.last()).unwrap_or(most);
         ProductTile { rows, columns, depth, rows_per_thread, parts: 1 }
     }
 
@@ -125,14 +137,36 @@ impl MatmulTile {
     }
 }
 
-/// Registers per invocation of a matmul: accumulators, operands of a step, elements in flight, and indices.
-fn registers((m, n, k): (u32, u32, u32), (rows, groups): (u32, u32), threads: u32) -> u32 {
-    let on_their_way = (m * k / 4).div_ceil(threads) + (k * n / 4).div_ceil(threads);
-    4 * (rows * groups + rows + groups + on_their_way) + PLACES
+/// How a thread loads the operands.
+struct Fetch {
+    /// True if it loads blocks of four by four elements, for the left and the right operand.
+    blocks: [bool; 2],
+    /// Registers for the operands' expressions.
+    expressions: u32,
 }
 
-/// Registers for indices and loop counters.
+impl Fetch {
+    fn new(kernel: &Bound<'_, Product>) -> Self {
+        let (row, depth, column) = (kernel.row(), kernel.depth, kernel.column());
+        let blocks = [lies_along(kernel, kernel.a, (row, depth)), lies_along(kernel, kernel.b, (depth, column))];
+        let dag = &kernel.nest.body.dag;
+        let expressions = operations(dag, kernel.a).saturating_add(operations(dag, kernel.b));
+        Self { blocks, expressions: expressions.min(MOST_OF_EXPRESSIONS) as u32 }
+    }
+
+    /// Registers per invocation: accumulators, operands of a step, elements in flight, and indices.
+    fn registers(&self, (m, n, k): (u32, u32, u32), rows: u32, threads: u32) -> u32 {
+        let groups = |elements: u32, in_blocks: bool| {
+            if in_blocks { 4 * (elements / 16).div_ceil(threads) } else { (elements / 4).div_ceil(threads) }
+        };
+        let on_their_way = groups(m * k, self.blocks[0]) + groups(k * n, self.blocks[1]);
+        4 * (2 * rows + 1 + on_their_way) + self.expressions + PLACES
+    }
+}
+
+/// Registers for indices and loop counters, and the most for operands' expressions.
 const PLACES: u32 = 16;
+const MOST_OF_EXPRESSIONS: u64 = 16;
 
 /// A split-k tile for few rows; `None` if `k` is too short.
 pub(super) fn split(kernel: &Bound<'_, Product>, target: &Target, (m, k): (u64, u64)) -> Option<ProductTile> {

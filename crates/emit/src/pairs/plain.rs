@@ -47,6 +47,8 @@ pub(super) struct PlainTile {
     chunk: u32,
     /// True if a sum stages all other rows of a tile at once.
     few_barriers: bool,
+    /// Registers of a thread, if they are few.
+    registers: Option<u32>,
 }
 
 impl PlainTile {
@@ -60,13 +62,14 @@ impl PlainTile {
         let sums: u32 = kernel.sums().map(chunks).sum();
         let most = if kernel.attention().is_some() { MOST_SUMS } else { MOST_OF_SEVERAL };
         let fits = |tile: &Self| tile.each * sums <= most && tile.bytes(kernel) <= target.workgroup_bytes;
-        let holds = |tile: &Self| tile.registers(sums, kernel.dots.len() as u32) <= target.register_budget();
+        let holds = |tile: &Self| tile.needed(sums, kernel.dots.len() as u32) <= target.register_budget();
         let each = wanted.map_or(1, |tile| tile.rows_per_thread);
         if !(1..=8).contains(&each) {
             let expected = "1 to 8".to_owned();
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
         }
-        let tile = Self { each, chunk: width.min(CHUNK), few_barriers: false };
+        let registers = registers::has_few(target).then(|| target.register_budget());
+        let tile = Self { each, chunk: width.min(CHUNK), few_barriers: false, registers };
         if target.software {
             // Software drivers compile barriers slowly and hold no tile in registers.
             let few_barriers = Self { chunk: width.min(LONG_CHUNK), few_barriers: true, ..tile };
@@ -78,13 +81,18 @@ impl PlainTile {
     }
 
     /// Registers of a thread: accumulators and dot products, operands of a step, other rows in flight, and indices.
-    fn registers(&self, sums: u32, dots: u32) -> u32 {
+    fn needed(&self, sums: u32, dots: u32) -> u32 {
         4 * (self.each * (sums + dots) + FACTORS.max(self.each + 1) + ON_THEIR_WAY) + PLACES
     }
 
     /// Rows per workgroup.
     pub fn rows(&self) -> u32 {
         self.each * THREAD_ROWS
+    }
+
+    /// True if the sums of a thread and their elements of four other rows do not fit in registers.
+    fn goes_by_key(&self, sum: &PairSum) -> bool {
+        self.registers.is_some_and(|registers| 4 * chunks(sum) * (self.each + 4) > registers)
     }
 
     /// Groups of four in a row of a staged tile, or of weights, with padding.
@@ -285,6 +293,7 @@ impl Emitter<'_> {
             Variable::from_pairs([
                 ("value", Variable::from(sum.value)),
                 ("chunks", chunks(sum).into()),
+                ("by_key", tile.goes_by_key(sum).into()),
                 ("keys", tile.others(sum).into()),
                 ("items", (tile.others(sum) * chunks(sum) * 8).div_ceil(THREADS).into()),
                 ("parts", parts(format!("element{}", sum.value), is_last)),

@@ -2,7 +2,7 @@
 
 use rewire_graph_rewrite::device::SubgroupSizes;
 
-// PCI vendor ids, and Mesa's id for Apple.
+// PCI vendor ids.
 const AMD: u32 = 0x1002;
 const APPLE: u32 = 0x106b;
 const ARM: u32 = 0x13b5;
@@ -21,8 +21,8 @@ pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
         NVIDIA => 255,
         // Eight subgroups of 64 on RDNA 3.
         AMD => 192,
-        // 640 threads of a core.
-        APPLE => 76,
+        // 640 threads of a core have 80 each, of which a compiler needs some itself.
+        APPLE => 60,
         // Eight waves.
         QUALCOMM => 72,
         // Subgroups of 16 share 128 registers of 32 bytes, of which a compiler needs some itself.
@@ -41,9 +41,9 @@ pub(super) fn subgroup_sizes(info: &wgpu::AdapterInfo) -> SubgroupSizes {
     }
 }
 
-/// The vendor; Metal reports only a name.
+/// The vendor. Metal reports only a name, and Mesa's driver of Apple's GPUs reports Mesa.
 fn vendor(info: &wgpu::AdapterInfo) -> u32 {
-    if info.backend == wgpu::Backend::Metal && info.name.starts_with("Apple") { APPLE } else { info.vendor }
+    if info.name.starts_with("Apple") { APPLE } else { info.vendor }
 }
 
 #[cfg(test)]
@@ -58,11 +58,11 @@ mod tests {
     #[test]
     fn gpus_of_apple_have_subgroups_of_one_size_on_metal() {
         let apple = adapter("Apple M2", 0, wgpu::Backend::Metal);
-        assert_eq!((subgroup_sizes(&apple), registers(&apple)), (SubgroupSizes::fixed(32), 76));
+        assert_eq!((subgroup_sizes(&apple), registers(&apple)), (SubgroupSizes::fixed(32), 60));
         let intel = adapter("Intel(R) Iris(TM) Plus Graphics", 0, wgpu::Backend::Metal);
         assert_eq!((subgroup_sizes(&intel), registers(&intel)), (SubgroupSizes { min: 4, max: 64 }, 0));
-        let mesa = adapter("Apple M1 (G13G A0)", APPLE, wgpu::Backend::Vulkan);
-        assert_eq!((subgroup_sizes(&mesa), registers(&mesa)), (SubgroupSizes { min: 4, max: 64 }, 76));
+        let mesa = adapter("Apple M1 (G13G A0)", 0x10005, wgpu::Backend::Vulkan);
+        assert_eq!((subgroup_sizes(&mesa), registers(&mesa)), (SubgroupSizes { min: 4, max: 64 }, 60));
     }
 
     #[test]
