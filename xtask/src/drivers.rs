@@ -24,6 +24,7 @@ pub(crate) fn run() -> Result<(), String> {
 /// Mesa's newest lavapipe, which supports cooperative matrices. It is from Debian unstable, and the C library of a stable system cannot
 /// load it. Programs therefore run with the loader and the libraries of the Debian unstable tree.
 pub(crate) struct NewerLavapipe {
+    folder: PathBuf,
     loader: PathBuf,
     pub(crate) libraries: PathBuf,
     driver: PathBuf,
@@ -36,13 +37,27 @@ impl NewerLavapipe {
         let loader = file_with_prefix(&libraries, "ld-linux-", "")
             .ok_or_else(|| format!("{} has no dynamic loader: remove the folder and try again", libraries.display()))?;
         let driver = manifest("lvp_icd.json", "ICD", &libraries.join("libvulkan_lvp.so"), "")?;
-        Ok(Self { loader, libraries, driver })
+        Ok(Self { folder: tree.to_owned(), loader, libraries, driver })
     }
 
     /// The driver, if its tree has been fetched before.
     pub(crate) fn found() -> Result<Option<Self>, String> {
         let tree = tree();
         if tree.exists() { Self::of(&tree).map(Some) } else { Ok(None) }
+    }
+
+    /// The start of a command line that runs a program with the libraries of the tree.
+    fn runner(&self) -> String {
+        format!("{} --library-path {}", self.loader.display(), self.libraries.display())
+    }
+
+    /// The command line of a program of the tree.
+    pub(crate) fn tool(&self, name: &str) -> Result<String, String> {
+        let program = self.folder.join("usr/bin").join(name);
+        match program.exists() {
+            true => Ok(format!("{} {}", self.runner(), program.display())),
+            false => Err(format!("{} is not there: remove {} and try again", program.display(), self.folder.display())),
+        }
     }
 
     /// Runs a program with the libraries of the tree. `before` is an optional preloaded library.
@@ -68,21 +83,17 @@ impl NewerLavapipe {
 
 fn on_newer_lavapipe() -> Result<(), String> {
     let tree = debian_unstable()?;
-    let NewerLavapipe { loader, libraries, driver } = NewerLavapipe::of(&tree)?;
-    let runner = format!("{} --library-path {}", loader.display(), libraries.display());
-    let validator = tree.join("usr/bin/spirv-val");
-    if !validator.exists() {
-        return Err(format!("{} is not there: remove {} and try again", validator.display(), tree.display()));
-    }
+    let lavapipe = NewerLavapipe::of(&tree)?;
+    let (runner, validator) = (lavapipe.runner(), lavapipe.tool("spirv-val")?);
     let name = format!("CARGO_TARGET_{}_UNKNOWN_LINUX_GNU_RUNNER", std::env::consts::ARCH.to_uppercase());
     let mut command = cargo(&tests(&["emission", "golden", "devices", "engine", "growth"]));
     command.args(["--", "--include-ignored"]).env(&name, &runner).env("REWIRE_TEST_ALL", "1");
-    command.env("REWIRE_TEST_SPIRV_VAL", format!("{runner} {}", validator.display()));
-    run_command(with_driver(command, Some(&driver)))?;
+    command.env("REWIRE_TEST_SPIRV_VAL", validator);
+    run_command(with_driver(command, Some(&lavapipe.driver)))?;
     // By default this driver uses operations on matrix elements. This run only uses cooperative matrices, as other drivers do.
     let mut plainer = cargo(&tests(&["golden"]));
     plainer.env(&name, &runner).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_MATRICES", "wgsl");
-    run_command(with_driver(plainer, Some(&driver)))
+    run_command(with_driver(plainer, Some(&lavapipe.driver)))
 }
 
 /// Runs a complete training. The tests start it as a separate program, which only finds the system's drivers.
@@ -97,8 +108,11 @@ fn on_swiftshader() -> Result<(), String> {
     let driver =
         SoftwareDriver::SwiftShader.manifest().ok_or("Chromium's package with SwiftShader is not installed")?;
     let mut command = cargo(&tests(&["engine"]));
-    command.args(["--", "equivalence::", "floats::"]);
-    run_command(with_driver(command, Some(&driver)))
+    command.args(["--", "equivalence::", "floats::", "variants::", "portability::"]);
+    run_command(with_driver(command, Some(&driver)))?;
+    let mut golden = cargo(&tests(&["golden"]));
+    golden.env("REWIRE_TEST_ALL", "1");
+    run_command(with_driver(golden, Some(&driver)))
 }
 
 /// The folder of the Debian unstable tree.
@@ -122,7 +136,7 @@ pub(crate) fn debian_unstable() -> Result<PathBuf, String> {
     apt.as_root("rm", &["-rf", &path])?;
     apt.as_root(
         "debootstrap",
-        &["--variant=minbase", "--include=mesa-vulkan-drivers,mesa-drm-shim,spirv-tools", "sid", &path],
+        &["--variant=minbase", "--include=mesa-vulkan-drivers,mesa-drm-shim,spirv-tools,vkd3d-compiler", "sid", &path],
     )?;
     std::fs::rename(&partial, &folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     Ok(folder)

@@ -43,8 +43,9 @@ Usage: cargo xtask COMMAND
           SwiftShader, and some under the Vulkan validation layer; fetches Debian's unstable tree into target/ once (600 MB), as root
   families [tested|NAME ...]
           builds the program, and compiles all kernels of the demo, the standard workloads and the golden cases for GPUs that are not
-          present, with Mesa's drivers: those of Debian unstable as above, and Intel's, which is fetched and built once; without arguments it writes docs/gpus.md;
-          `tested` compiles some workloads for four of the GPUs and fails if a kernel spills, as `test` does once the drivers are fetched
+          present, with Mesa's drivers: those of Debian unstable as above, and Intel's, which is fetched and built once; writes the rows of the named GPUs,
+          or of all, into docs/gpus.md; `tested` compiles some workloads for four of the GPUs and fails if a kernel spills, and compiles HLSL with
+          vkd3d-compiler, as `test` does once the drivers are fetched
   fuzz [--seconds N] [TARGET ...]
           feeds random bytes to readers of files, stored plans and random graphs, N seconds (60) per target, with libFuzzer
           on the stable toolchain; needs a C++ compiler

@@ -8,10 +8,13 @@ mod page;
 use crate::drivers::{NewerLavapipe, debian_unstable, manifest};
 use crate::programs::{self, Job};
 use crate::setup;
-use crate::shell::{cargo, root, run as run_command};
+use crate::shell::{cargo, output_of, root, run as run_command, tests as tests_of};
 use intel::IntelDriver;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
 /// A GPU that a driver can compile for.
 struct Family {
@@ -93,9 +96,11 @@ const TESTED: [&str; 4] = ["navi31", "ampere", "adreno740", "m1"];
 /// The workloads whose kernels tests compile.
 const TESTED_WORKS: [&str; 6] = ["demo", "attention", "softmax-attention", "addmm", "layer-norm", "stu-layer"];
 
-/// Jobs that compile f32 and f16 kernels for the tested GPUs. No kernel may spill.
+/// Jobs that compile f32 and f16 kernels for the tested GPUs, of which none may spill, and kernels for Direct3D 12.
 pub(crate) fn tests(tree: &NewerLavapipe) -> Result<Vec<Job>, String> {
-    let mut jobs = vec![];
+    let mut direct3d = cargo(&tests_of(&["engine"]));
+    direct3d.args(["--", "--ignored", "the_compiler_of_vkd3d"]).env("REWIRE_TEST_VKD3D", tree.tool("vkd3d-compiler")?);
+    let mut jobs = vec![Job { title: "kernels in HLSL for Direct3D 12".to_owned(), command: direct3d }];
     for family in FAMILIES.iter().filter(|family| TESTED.contains(&family.name)) {
         for dtype in ["f32", "f16"] {
             let mut command = with_family(family, tree, None)?;
@@ -146,12 +151,9 @@ fn cases() -> Result<Vec<String>, String> {
     Ok(cases)
 }
 
-/// Compiles the kernels of the demo, the standard workloads and the golden cases for some GPUs, or for all of them, and then also
-/// writes `docs/gpus.md`.
+/// Compiles the kernels of the demo, the standard workloads and the golden cases for some GPUs, or for all of them, and writes their
+/// rows of `docs/gpus.md`.
 pub(crate) fn run(names: &[&str]) -> Result<(), String> {
-    let forward = cases()?;
-    let backward = std::iter::once("--backward".to_owned()).chain(forward.clone()).collect();
-    let works = [["demo", "--suite", "standard"].map(str::to_owned).to_vec(), forward, backward];
     if let Some(unknown) = names.iter().find(|name| FAMILIES.iter().all(|family| family.name != **name)) {
         let known = FAMILIES.each_ref().map(|family| family.name).join(", ");
         return Err(format!("there is no family `{unknown}`: expected {known}"));
@@ -160,24 +162,50 @@ pub(crate) fn run(names: &[&str]) -> Result<(), String> {
     let wanted = |family: &&Family| names.is_empty() || names.contains(&family.name);
     let intel = FAMILIES.iter().filter(wanted).any(|family| family.driver == Driver::Anv);
     let intel = if intel { Some(IntelDriver::get()?) } else { None };
-    let mut sections = vec![];
-    for family in FAMILIES.iter().filter(wanted) {
-        let mut told = String::new();
-        for works in &works {
-            let mut command = with_family(family, &tree, intel.as_ref())?;
-            command.args(["--json", "--kernel", "wgpu", "compile"]).args(works);
-            let output = command.output().map_err(|error| format!("{}: {error}", family.name))?;
-            let lines = String::from_utf8_lossy(&output.stdout);
-            if page::Figures::of(&lines).kernels() == 0 {
-                return Err(format!("{}: {}", family.name, String::from_utf8_lossy(&output.stderr)));
+    let forward = cases()?;
+    let backward = std::iter::once("--backward".to_owned()).chain(forward.clone()).collect();
+    let works = [["demo", "--suite", "standard"].map(str::to_owned).to_vec(), forward, backward];
+    let (families, found) = (Mutex::new(FAMILIES.iter().filter(wanted).enumerate()), Mutex::new(vec![]));
+    let work = || {
+        while let Some((number, family)) = families.lock().ok().and_then(|mut families| families.next()) {
+            let section = section(family, &works, || with_family(family, &tree, intel.as_ref()));
+            if let Ok(mut found) = found.lock() {
+                found.push((number, section));
             }
-            told += &lines;
         }
-        let figures = page::Figures::of(&told);
-        eprintln!("{}: {}", family.name, figures.in_words());
-        sections.push(page::Section { title: family.title, aim: family.aim(), figures });
+    };
+    let threads = thread::available_parallelism().map_or(1, |threads| threads.get());
+    thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let mut found = found.into_inner().unwrap_or_default();
+    found.sort_by_key(|(number, _)| *number);
+    let sections: Vec<_> = found.into_iter().map(|(_, section)| section).collect::<Result<_, _>>()?;
+    page::write(&sections, &FAMILIES.each_ref().map(|family| family.title))
+}
+
+/// The statistics of a GPU: `program` is `rewire` with its driver.
+fn section(
+    family: &Family,
+    works: &[Vec<String>],
+    program: impl Fn() -> Result<Command, String>,
+) -> Result<page::Section, String> {
+    let first = output_of(program()?.args(["--json", "--kernel", "wgpu", "devices"]))?;
+    let device: Value = serde_json::from_str(first.lines().next().unwrap_or_default())
+        .map_err(|error| format!("{}: {error}", family.name))?;
+    let mut told = String::new();
+    for works in works {
+        let mut command = program()?;
+        command.args(["--json", "--kernel", "wgpu", "compile"]).args(works);
+        let output = command.output().map_err(|error| format!("{}: {error}", family.name))?;
+        let lines = String::from_utf8_lossy(&output.stdout);
+        if page::Figures::of(&lines).kernels() == 0 {
+            return Err(format!("{}: {}", family.name, String::from_utf8_lossy(&output.stderr)));
+        }
+        told += &lines;
     }
-    if names.is_empty() { page::write(&sections) } else { Ok(()) }
+    let figures = page::Figures::of(&told);
+    eprintln!("{}: {}", family.name, figures.in_words());
+    let driver = device.get("driver").and_then(Value::as_str).unwrap_or_default().to_owned();
+    Ok(page::Section { title: family.title, driver, aim: family.aim(), figures })
 }
 
 /// The program with the driver of a GPU.

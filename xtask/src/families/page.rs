@@ -1,22 +1,52 @@
 //! The page with the drivers' statistics of all kernels.
 
 use super::Aim;
-use crate::shell::root;
+use crate::shell::{output_of, root};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::process::Command;
 
-/// Marker lines of the page that enclose the generated tables.
-const MARKS: [[&str; 2]; 2] = [
-    ["<!-- families: written by `cargo xtask families` -->", "<!-- end of families -->"],
-    ["<!-- aims: written by `cargo xtask families` -->", "<!-- end of aims -->"],
+/// A generated table of the page: the lines around it, and its header. Rows begin with the name of a GPU.
+struct Table {
+    marks: [&'static str; 2],
+    header: &'static str,
+}
+
+const TABLES: [Table; 3] = [
+    Table {
+        marks: ["<!-- drivers: written by `cargo xtask families` -->", "<!-- end of drivers -->"],
+        header: "| GPU | driver | compiled on |\n| --- | --- | --- |\n",
+    },
+    Table {
+        marks: ["<!-- families: written by `cargo xtask families` -->", "<!-- end of families -->"],
+        header: "| GPU | schedule | kernels | subgroup | spilling | worst | registers | occupancy | matrices |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    },
+    Table {
+        marks: ["<!-- aims: written by `cargo xtask families` -->", "<!-- end of aims -->"],
+        header: "| GPU | aim | kernels | products below it | pairs below it | the least |\n| --- | --- | --- | --- | --- | --- |\n",
+    },
 ];
 
-/// The header of each table.
-const HEADERS: [&str; 2] = [
-    "| GPU | schedule | kernels | subgroup | spilling | worst | registers | occupancy | matrices |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
-    "| GPU | aim | kernels | products below it | pairs below it | the least |\n| --- | --- | --- | --- | --- | --- |\n",
-];
+impl Table {
+    /// The page with the rows of some GPUs, in the order of `titles`. Rows of other GPUs remain.
+    fn with_rows(&self, page: &str, titles: &[&str], rows: &[(&str, String)]) -> Result<String, String> {
+        let [begin, end] = self.marks;
+        let (head, rest) = page.split_once(begin).ok_or_else(|| format!("the page lacks `{begin}`"))?;
+        let (table, tail) = rest.split_once(end).ok_or_else(|| format!("the page lacks `{end}`"))?;
+        let mut text = format!("{head}{begin}\n\n{}", self.header);
+        for title in titles {
+            match rows.iter().find(|(own, _)| own == title) {
+                Some((_, rows)) => text += rows,
+                None => {
+                    let own = table.lines().filter(|line| line.starts_with(&format!("| {title} |")));
+                    own.for_each(|line| text.extend([line, "\n"]));
+                }
+            }
+        }
+        Ok(text + "\n" + end + tail)
+    }
+}
 
 /// Statistics of the kernels of a GPU.
 #[derive(Default)]
@@ -124,22 +154,27 @@ impl Figures {
 /// The statistics of a GPU on the page.
 pub(super) struct Section {
     pub title: &'static str,
+    /// The driver and its version.
+    pub driver: String,
     pub aim: Option<Aim>,
     pub figures: Figures,
 }
 
-/// Writes the tables into `docs/gpus.md`.
-pub(super) fn write(sections: &[Section]) -> Result<(), String> {
+/// Writes the rows of some GPUs into `docs/gpus.md`. `titles` are all GPUs in order.
+pub(super) fn write(sections: &[Section], titles: &[&str]) -> Result<(), String> {
     let path = root().join("docs/gpus.md");
     let failed = |error| format!("{}: {error}", path.display());
     let mut page = std::fs::read_to_string(&path).map_err(failed)?;
-    let figures: String = sections.iter().map(|section| section.figures.rows(section.title)).collect();
-    let below = |section: &Section| Some(section.figures.below(section.title, section.aim?));
-    let aims: String = sections.iter().filter_map(below).collect();
-    for (([begin, end], header), rows) in MARKS.into_iter().zip(HEADERS).zip([figures, aims]) {
-        let (head, rest) = page.split_once(begin).ok_or_else(|| format!("{} lacks `{begin}`", path.display()))?;
-        let (_, tail) = rest.split_once(end).ok_or_else(|| format!("{} lacks `{end}`", path.display()))?;
-        page = format!("{head}{begin}\n\n{header}{rows}\n{end}{tail}");
+    let date = output_of(Command::new("date").args(["-u", "+%F"]))?;
+    let rows = |section: &Section| {
+        let driver = format!("| {} | {} | {} |\n", section.title, section.driver, date.trim());
+        let below = section.aim.map(|aim| section.figures.below(section.title, aim));
+        [driver, section.figures.rows(section.title), below.unwrap_or_default()]
+    };
+    let rows: Vec<_> = sections.iter().map(|section| (section.title, rows(section))).collect();
+    for (number, table) in TABLES.iter().enumerate() {
+        let own: Vec<_> = rows.iter().filter_map(|(title, rows)| Some((*title, rows.get(number)?.clone()))).collect();
+        page = table.with_rows(&page, titles, &own)?;
     }
     std::fs::write(&path, page).map_err(failed)
 }
@@ -147,6 +182,15 @@ pub(super) fn write(sections: &[Section]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_other_gpus_remain() {
+        let table = Table { marks: ["<a>", "<b>"], header: "| GPU | x |\n" };
+        let page = "above\n<a>\n\n| GPU | x |\n| A | 1 |\n| A | 2 |\n| B | 3 |\n\n<b>\nbelow";
+        let written = table.with_rows(page, &["A", "C", "B"], &[("C", "| C | 4 |\n".to_owned()), ("B", String::new())]);
+        assert_eq!(written.unwrap(), "above\n<a>\n\n| GPU | x |\n| A | 1 |\n| A | 2 |\n| C | 4 |\n\n<b>\nbelow");
+        assert!(table.with_rows("no table", &["A"], &[]).unwrap_err().contains("`<a>`"));
+    }
 
     #[test]
     fn kernels_below_the_aim_are_counted_in_all_and_in_standard_workloads() {

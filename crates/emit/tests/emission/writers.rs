@@ -9,13 +9,19 @@ pub fn to_metal(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> 
 }
 
 pub fn to_hlsl(module: &naga::Module, info: &ModuleInfo) -> Result<(), String> {
+    hlsl(module, info, hlsl::ShaderModel::V6_2).map(drop)
+}
+
+/// The shader for a shader model; before 6.2 there is no f16.
+pub fn hlsl(module: &naga::Module, info: &ModuleInfo, shader_model: hlsl::ShaderModel) -> Result<String, String> {
     let options = hlsl::Options {
-        shader_model: hlsl::ShaderModel::V6_2,
+        shader_model,
         fake_missing_bindings: true,
-        special_constants_binding: Some(hlsl::BindTarget::default()),
+        special_constants_binding: Some(hlsl::BindTarget { register: 1, ..Default::default() }),
         ..Default::default()
     };
     let mut text = String::new();
     let pipeline = hlsl::PipelineOptions::default();
-    hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None).map(drop).map_err(|e| e.to_string())
+    hlsl::Writer::new(&mut text, &options, &pipeline).write(module, info, None).map_err(|e| e.to_string())?;
+    Ok(text)
 }
