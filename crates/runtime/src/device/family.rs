@@ -23,7 +23,8 @@ pub(super) fn registers(info: &wgpu::AdapterInfo) -> u32 {
         AMD => 192,
         // 640 threads of a core have 80 each, of which a compiler needs some itself.
         APPLE => 60,
-        // Eight waves.
+        // Eight waves have 64 each on the sixth generation, and 96 on later ones, of which a compiler needs some itself.
+        QUALCOMM if info.name.contains("Adreno (TM) 6") => 48,
         QUALCOMM => 72,
         // Subgroups of 16 share 128 registers of 32 bytes, of which a compiler needs some itself.
         INTEL => 48,
@@ -70,5 +71,11 @@ mod tests {
         let own = wgpu::AdapterInfo { driver: "NVIDIA".to_owned(), ..adapter("H100", NVIDIA, wgpu::Backend::Vulkan) };
         let open = wgpu::AdapterInfo { driver: "NVK".to_owned(), ..own.clone() };
         assert_eq!((registers(&own), registers(&open)), (255, 192));
+    }
+
+    #[test]
+    fn older_gpus_of_qualcomm_have_fewer_registers() {
+        let registers_of = |name| registers(&adapter(name, QUALCOMM, wgpu::Backend::Vulkan));
+        assert_eq!(["Turnip Adreno (TM) 660", "Adreno (TM) 740"].map(registers_of), [48, 72]);
     }
 }
