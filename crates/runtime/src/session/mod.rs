@@ -431,7 +431,7 @@ impl Session {
     }
 
     /// Replaces rows of a tensor on the session's device, after the runs that are submitted. Each part replaces the rows
-    /// from a first one; of a vector, the elements from a multiple of four.
+    /// from a first one. Parts of a vector begin and end at multiples of four elements, or end with the vector.
     ///
     /// # Errors
     /// [`RunError::InputPlace`] if the session has no device, or a part does not fit; [`RunError::Gpu`] if it cannot be
@@ -439,9 +439,13 @@ impl Session {
     pub fn overwrite(&self, tensor: &DeviceTensor, parts: &[(usize, RunValue)]) -> Result<(), RunError> {
         let Some(side) = &self.gpu else { return Err(no_device("a device tensor")) };
         let place = |(first, part): &(usize, RunValue)| {
-            let fits = match (tensor.shape.as_slice(), part.shape()) {
-                ([all], [own]) => first + own <= *all && first.is_multiple_of(4),
-                ([all, inner @ ..], [own, other @ ..]) => first + own <= *all && inner == other,
+            let end = part.shape().first().and_then(|own| first.checked_add(*own));
+            let fits = match (tensor.shape.as_slice(), part.shape(), end) {
+                // The device copies four elements at once.
+                ([all], [_], Some(end)) => {
+                    end <= *all && first.is_multiple_of(4) && (end == *all || end.is_multiple_of(4))
+                }
+                ([all, inner @ ..], [_, other @ ..], Some(end)) => end <= *all && inner == other,
                 _ => false,
             };
             if !fits || tensor.dtype != part.dtype() {

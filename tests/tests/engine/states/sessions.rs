@@ -189,11 +189,17 @@ fn states_are_read_and_replaced_in_their_memory() {
         expected[(ROWS - 1) * WIDTH..].fill(7.0);
         assert_eq!(session.state("cache").unwrap().to_f32(), expected);
         let vector = session.zeros(F32, &[9]).unwrap();
-        let halves = [(4, &[1.0f32; 5][..]), (0, &[2.0; 4])];
-        let parts = halves.map(|(first, values)| (first, RunValue::Host(HostTensor::vector(values))));
+        let contents = [(4, &[1.0f32; 5][..]), (0, &[2.0; 4])];
+        let parts = contents.map(|(first, values)| (first, RunValue::Host(HostTensor::vector(values))));
         session.overwrite(&vector, &parts).unwrap();
         assert_eq!(session.read(&vector).unwrap().to_f32(), [2.0, 2.0, 2.0, 2.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
-        let misplaced = [(&tensor, 0, vec![1]), (&tensor, ROWS, vec![1, WIDTH]), (&vector, 2, vec![4])];
+        let misplaced = [
+            (&tensor, 0, vec![1]),
+            (&tensor, ROWS, vec![1, WIDTH]),
+            (&tensor, usize::MAX, vec![1, WIDTH]),
+            (&vector, 2, vec![4]),
+            (&vector, 0, vec![5]),
+        ];
         for (to, first, shape) in misplaced {
             let part = RunValue::Host(HostTensor::zeros(F32, shape).unwrap());
             assert!(matches!(session.overwrite(to, &[(first, part)]), Err(RunError::InputPlace { .. })));
