@@ -1,6 +1,7 @@
 //! Runs of any model on named tensors.
 
 use crate::args::{Common, Run as Options};
+use crate::bench;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::rank::with_common;
@@ -8,10 +9,14 @@ use rewire::import::{TypedTensor, tensors};
 use rewire::program::{ModelFile, Program};
 use rewire::rank::RankOptions;
 use rewire::write_file;
+use rewire_measure::{Profiled, chrome_trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Number of runs of which the fastest is profiled.
+const PROFILED: usize = 20;
 
 type Inputs = BTreeMap<String, TypedTensor>;
 
@@ -31,6 +36,7 @@ struct Line {
 
 /// Runs a model, once or for some seconds.
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
+    options.profile.iter().try_for_each(|path| bench::check_place(path))?;
     let with =
         RankOptions { tuning: options.tuning, precision: options.stored.precision(), ..options.placement.of_model() };
     let failed = |source| CliError::Tensors { file: options.inputs.display().to_string(), source: Box::new(source) };
@@ -43,6 +49,9 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     if let Some(seconds) = options.seconds {
         times = repeated(&mut program, &inputs, seconds)?;
         times.sort_by(f64::total_cmp);
+    }
+    if let Some(path) = &options.profile {
+        profile(&mut program, &inputs, path, options, common)?;
     }
     let (seconds, least, runs) = (times[times.len() / 2], times[0], times.len());
     let file = options.out.display().to_string();
@@ -72,6 +81,27 @@ fn repeated(program: &mut Program, inputs: &Inputs, seconds: f64) -> Result<Vec<
             return Ok(times);
         }
     }
+}
+
+/// Writes a trace of the fastest of several runs.
+fn profile(
+    program: &mut Program,
+    inputs: &Inputs,
+    path: &Path,
+    options: &Options,
+    common: &Common,
+) -> Result<(), CliError> {
+    let machine = bench::open(common, 0.0, None)?.machine()?;
+    let mut fastest: Option<(Duration, Profiled)> = None;
+    for _ in 0..PROFILED {
+        let (profile, counts) = program.profile(inputs.clone())?;
+        let time = profile.spans.iter().filter(|span| span.step.is_some()).map(|span| span.duration).sum();
+        if fastest.as_ref().is_none_or(|(least, _)| time < *least) {
+            fastest = Some((time, Profiled { profile, counts, machine }));
+        }
+    }
+    let Some((_, run)) = fastest else { return Ok(()) };
+    bench::write(path, chrome_trace(&options.model.display().to_string(), &run).to_string())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {

@@ -383,6 +383,9 @@ pub struct Run {
     /// Repeat the run for this many seconds and print the median and minimum time.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub seconds: Option<f64>,
+    /// Write a Chrome trace of the fastest of 20 further runs, with every kernel by module.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Tuning of all kernels: a list such as split_sums=true.
     #[arg(long, env = "REWIRE_TUNING", value_name = "TUNING", default_value_t)]
     pub tuning: Tuning,

@@ -158,3 +158,20 @@ fn a_model_folder_runs_on_tensors() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(read(&out).values().all(|output| output.tensor.to_f64().into_iter().all(f64::is_finite)));
 }
+
+#[test]
+fn a_run_writes_a_trace_of_its_kernels() {
+    let folder = Folder::new();
+    let (source, out, trace) = (exported("hf_qwen3"), folder.0.join("o.safetensors"), folder.0.join("trace.json"));
+    let (model, inputs) = (text(&source.join("model.pt2")), text(&source.join("inputs_0.safetensors")));
+    let paths = (text(&out), text(&trace));
+    let command = ["run", &model, "--inputs", &inputs, "--out", &paths.0, "--profile", &paths.1, "--kernel", "cpu", "--json"];
+    let ran = run(&command);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let is_kernel = |event: &&serde_json::Value| event["cat"] == "kernel";
+    let kernels = trace["traceEvents"].as_array().unwrap().iter().filter(is_kernel).count();
+    assert_eq!(ran.json()[0]["kernels"], kernels);
+    let nowhere = run(&["run", &model, "--inputs", &inputs, "--out", &paths.0, "--profile", "/nowhere/trace.json"]);
+    assert_eq!(nowhere.code, Some(1), "{}", nowhere.stderr);
+}

@@ -30,8 +30,9 @@ pub use signature::{Extent, Port, Signature, TypedInput};
 use crate::package::Package;
 use crate::rank::{Precision, RankError, RankOptions, names_of_tables, store};
 use rewire_graph::{DType, HostTensor};
+use rewire_graph_rewrite::cost::Count;
 use rewire_graph_rewrite::plan::Plan;
-use rewire_runtime::{Inputs, Model, ModelOptions, Report, RunError, Session, block_on};
+use rewire_runtime::{Detail, Inputs, Model, ModelOptions, Profile, Report, RunError, Session, block_on};
 use signature::described;
 use std::collections::{BTreeMap, HashMap};
 
@@ -147,14 +148,7 @@ impl Program {
     /// # Errors
     /// [`RankError::TensorType`] and [`RankError::Run`] name the invalid tensor or the failure.
     pub async fn run_async(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
-        let mut inputs = Inputs::new();
-        for (name, tensor) in tensors {
-            let Some(port) = self.inputs.iter().find(|port| port.name == name) else {
-                let known = self.inputs.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
-                return Err(RunError::UnknownName { name, known }.into());
-            };
-            inputs.insert(name, converted(port, tensor)?);
-        }
+        let inputs = self.bound(tensors)?;
         let outputs = self.session.run_async(&inputs).await?;
         let mut states = BTreeMap::new();
         if !self.signature.mutations.is_empty() {
@@ -169,6 +163,31 @@ impl Program {
     /// As [`Program::run_async`].
     pub fn run(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<Results, RankError> {
         block_on(self.run_async(tensors))
+    }
+
+    /// Runs the model and times every kernel. Returns the times, and bytes and operations of every step of the plan. States keep
+    /// their values for the next run.
+    ///
+    /// # Errors
+    /// As [`Program::run_async`].
+    pub fn profile(&mut self, tensors: BTreeMap<String, TypedTensor>) -> Result<(Profile, Vec<Count>), RankError> {
+        let inputs = self.bound(tensors)?;
+        let counts = self.session.counts(&inputs)?;
+        let (_, profile) = self.session.run_timed(&inputs, Detail::Steps)?;
+        Ok((profile, counts))
+    }
+
+    /// The inputs of a run, in their storage types.
+    fn bound(&self, tensors: BTreeMap<String, TypedTensor>) -> Result<Inputs, RankError> {
+        let mut inputs = Inputs::new();
+        for (name, tensor) in tensors {
+            let Some(port) = self.inputs.iter().find(|port| port.name == name) else {
+                let known = self.inputs.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(RunError::UnknownName { name, known }.into());
+            };
+            inputs.insert(name, converted(port, tensor)?);
+        }
+        Ok(inputs)
     }
 }
 
