@@ -105,10 +105,12 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
     var {{ name }}{{ n }}_{{ c }} = {{ zero }};
 {% endfor %}{% endfor %}
 {% endmacro %}
-{% macro fetch_both(k0) %}
+{% macro fetch_left(k0) %}
 {% if not left_in_turn %}
 {{ fetch("next_left", "left", left_along_rows, tile_m, tile_k, "m0", k0, "rows", "depth", left_more) -}}
 {% endif %}
+{% endmacro %}
+{% macro fetch_right(k0) %}
 {{ fetch("next_right", "right", right_along_rows, tile_k, tile_n, k0, "n0", "depth", "columns", "") -}}
 {% endmacro %}
 {% include "workgroup.wgsl" %}
@@ -137,7 +139,7 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
     let thread_group = i32({{ "place" if parts > 1 else "local_index" }} % {{ tile_n // 4 // groups_per_thread }}u);
 {% if rolled %}
     // Nothing, which drivers do not know: they unroll loops of known lengths, and hold in registers what the steps load.
-    let none = min(depth, 0);
+    let none = min({{ workgroups }}, 0);
 {% endif %}
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
     var sum{{ i }}_{{ h }} = {{ zero_sum }};
@@ -151,11 +153,15 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% endif %}
 {{ declare("next_right", right_along_rows, tile_k, tile_n) -}}
 {% if ahead %}
-{{ fetch_both("0") -}}
+{{ fetch_left("0") -}}
+{{ fetch_right("0") -}}
 {% endif %}
-    for (var k0 = 0; k0 < depth; k0 += TILE_K) {
+    for (var k0 = 0; k0 < depth{{ " + none" if rolled }}; k0 += TILE_K) {
 {% if not ahead %}
-{{ fetch_both("k0") -}}
+{{ fetch_left("k0") -}}
+{% endif %}
+{% if not ahead and not in_turn %}
+{{ fetch_right("k0") -}}
 {% endif %}
 {% for n in range((left_items + threads - 1) // threads if integers else 0) %}{% for c in ["x", "y", "z", "w"] %}
         row_sum{{ n }} += dot4I8Packed(next_left{{ n }}_0.{{ c }}, 0x01010101u);
@@ -174,12 +180,16 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% else %}
 {{ put("next_left", "left_tile", left_along_rows, tile_m, tile_k) -}}
 {% endif %}
+{% if not ahead and in_turn %}
+{{ fetch_right("k0") -}}
+{% endif %}
 {{ put("next_right", "right_tile", right_along_rows, tile_k, tile_n) -}}
         workgroupBarrier();
 {% if ahead %}
         let k1 = k0 + TILE_K;
         if (k1 < depth) {
-{{ fetch_both("k1") -}}
+{{ fetch_left("k1") -}}
+{{ fetch_right("k1") -}}
         }
 {% endif %}
         for (var step = {{ "first_step" if parts > 1 else "0" }}; step < {{ "first_step + " ~ part_steps if parts > 1 else "TILE_K / 4" }}{{ " + none" if rolled }}; step++) {

@@ -43,7 +43,7 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {{ single_row(single, masked) if single -}}
 {% if t.rolled %}
     // Nothing, which drivers do not know.
-    let none = u32(min(keys, 0));
+    let none = u32(min({{ workgroups }}, 0));
 {% endif %}
 {% for i in range(t.rows_per_thread) %}
     let row{{ i }} = min(i0 + i32(thread_row) + {{ i }}, rows - 1);

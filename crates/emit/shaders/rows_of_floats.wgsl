@@ -77,7 +77,7 @@ four of a row, the width of rows, the first column, or the first of some rows, o
                 let q{{ i }} = row_tile[row_at + {{ i }}u * PITCH + step];
 {% endfor %}
 {% for l in range(4) %}
-                let k{{ l }} = key_tile[key_at + {{ l * 8 }}u * PITCH + step];
+                let k{{ l }} = key_tile[key_at + {{ "step + " if t.rolled }}{{ l * 8 }}u * PITCH{{ " + step" if not t.rolled }}];
 {% for i in range(t.rows_per_thread) %}
                 {{ name }}{{ i }}.{{ "xyzw"[l] }} += dot(q{{ i }}, k{{ l }});
 {% endfor %}

@@ -273,6 +273,7 @@ pub(super) fn emit(
         ("ahead", (!module.target.software && !is_long && registers::load_ahead(module.target)).into()),
         ("rolled", registers::has_few(module.target).into()),
         ("left_in_turn", is_long.into()),
+        ("in_turn", (registers::has_few(module.target) && (parts.left_along_rows || parts.right_along_rows)).into()),
         ("left_along_rows", parts.left_along_rows.into()),
         ("right_along_rows", parts.right_along_rows.into()),
     ]);
