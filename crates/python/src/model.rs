@@ -66,8 +66,9 @@ impl Model {
         }
         let graph: PyRef<'_, Graph> = graph.extract()?;
         let graph = &graph.0;
-        let RankOptions { kernel, adapter, pipelines, kernel_rules, tables, precision, .. } = options;
-        let options = ModelOptions { kernel, adapter, pipelines, kernel_rules, tables, ..ModelOptions::default() };
+        let RankOptions { kernel, adapter, pipelines, kernel_rules, tables, refining, precision, .. } = options;
+        let options =
+            ModelOptions { kernel, adapter, pipelines, kernel_rules, tables, refining, ..ModelOptions::default() };
         let plan = py.detach(|| rewire::lower(&rewire::optimize(graph.clone())?.0));
         let plan = plan.map_err(|error| errors::of_graph(&error))?;
         let types = plan.parameters().map(|parameter| (parameter.name.to_owned(), parameter.dtype)).collect();

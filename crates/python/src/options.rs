@@ -68,6 +68,7 @@ pub fn options_of(given: Option<&Bound<'_, PyDict>>) -> PyResult<RankOptions> {
             "tables" => precision.tables = Some(storage(&text()?, &name)?),
             "activations" => precision.activations = Some(storage(&text()?, &name)?),
             "table_placement" => options.tables = parsed(&text()?, &name)?,
+            "refining" => options.refining = parsed(&text()?, &name)?,
             other => return Err(PyTypeError::new_err(format!("there is no option `{other}`"))),
         }
     }

@@ -10,6 +10,7 @@ use listener::Progress;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use rewire::runtime::Refining;
 use rewire_cli::{Common, Group, Summary, Train, TrainingError, Watching};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -81,6 +82,7 @@ fn arguments(options: Options<'_>) -> PyResult<(Train, Common)> {
         kernel_for: rules_of(options.kernel_for.as_ref())?,
         adapter: options.adapter,
         matrices: None,
+        refine: Refining::Never,
         mapping: mapping_of(&options.mapping)?,
         json: false,
         quiet: false,

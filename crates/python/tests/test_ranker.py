@@ -57,7 +57,7 @@ def test_a_package_is_loaded_from_bytes(tmp_path):
 
 @pytest.mark.parametrize("options", [{"tables": "int8"}, {"dtype": "f16", "activations": "f16"}])
 def test_floats_are_stored_as_they_are_asked_for(tmp_path, options):
-    loaded = rewire.Ranker(DEMO / "model", kernel="cpu", table_placement="host", **options)
+    loaded = rewire.Ranker(DEMO / "model", kernel="cpu", table_placement="host", refining="never", **options)
     rewire.package(DEMO / "model", tmp_path / "model.rewire", **options)
     results, expected = loaded.rank(DEMO_USERS), rewire.Ranker(DEMO / "model", kernel="cpu").rank(DEMO_USERS)
     assert results == rewire.Ranker(tmp_path / "model.rewire", kernel="cpu").rank(DEMO_USERS) and results != expected

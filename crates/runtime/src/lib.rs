@@ -57,7 +57,7 @@ pub use machine::{measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
     Attachment, Backing, DeviceRowUse, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters,
-    ParseTablesError, PipelineStore, Report, Tables, transfers,
+    ParseRefiningError, ParseTablesError, PipelineStore, Refining, Report, Tables, transfers,
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;

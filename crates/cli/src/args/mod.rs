@@ -37,6 +37,7 @@ use clap::{ArgAction, Parser, Subcommand};
 use clap_complete::Shell;
 use rewire::graph_rewrite::device::Tuning;
 use rewire::rank::Embedded;
+use rewire::runtime::Refining;
 use rewire::{Kernel, KernelRule, Mapping, MatrixTier};
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
@@ -74,6 +75,11 @@ pub struct Common {
     #[arg(long, global = true, env = "REWIRE_MATRICES", value_name = "TIER",
           value_parser = PossibleValuesParser::new(["none", "wgsl", "spirv"]).try_map(|text| text.parse::<MatrixTier>()))]
     pub matrices: Option<MatrixTier>,
+    /// When tunings of kernels are measured between runs, for later runs and programs: on GPUs of unknown families,
+    /// always, or never. Commands that measure or check kernels never do.
+    #[arg(long, global = true, env = "REWIRE_REFINE", default_value = "unknown", value_name = "WHEN",
+          value_parser = PossibleValuesParser::new(["unknown", "always", "never"]).try_map(|text| text.parse::<Refining>()))]
+    pub refine: Refining,
     /// Which model files are memory-mapped: large ones, or never any. Files that are not mapped are read into memory,
     /// and may change afterwards.
     #[arg(long, global = true, env = "REWIRE_MAPPING", default_value = "large", value_name = "FILES",

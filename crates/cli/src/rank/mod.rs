@@ -90,6 +90,7 @@ pub(crate) fn with_common(common: &Common, with: RankOptions) -> RankOptions {
         adapter: common.adapter.clone(),
         matrices: common.matrices,
         tunings: caches::tunings(),
+        refining: common.refine,
         pipelines: caches::pipelines(),
         mapping: common.mapping,
         ..with

@@ -50,6 +50,20 @@ fn what_is_tuned_is_kept() {
 }
 
 #[test]
+fn ranks_stay_while_kernels_are_measured() {
+    let caches = Folder::new();
+    let rank = |refine| run_in(&caches, &["rank", "--json", "--top", "3", "--kernel", "wgpu", "--refine", refine]);
+    let expected = rank("never");
+    if !tunes(&expected) {
+        return;
+    }
+    let users = |run: Run| run.json().into_iter().filter(|line| line.get("summary").is_none()).collect::<Vec<_>>();
+    let expected = users(expected);
+    assert!(expected.len() > 1);
+    assert_eq!(users(rank("always")), expected);
+}
+
+#[test]
 fn tunings_that_cannot_be_kept_are_an_error() {
     let caches = Folder::new();
     caches.write("rewire", "a file where a folder should be");

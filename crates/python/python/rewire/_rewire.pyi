@@ -61,6 +61,7 @@ class Decoder:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> None: ...
     @staticmethod
     def from_bytes(
@@ -75,6 +76,7 @@ class Decoder:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> Decoder:
         """Loads a model from the bytes of a package. Raises `ModelError`."""
 
@@ -122,7 +124,8 @@ class Ranker:
     must be replaced by renaming others over them, `never` none, so that the model does not depend on its files. `kernel_for` maps patterns to
     backends: steps whose operator or module matches a pattern run there; `*` matches any text, and the last matching pattern counts. `dtype`, `tables`
     and `activations` are the storage types of weights, of embedding tables and of values between kernels; without them a model keeps its own.
-    `table_placement` keeps embedding tables on the device or on the host; `auto` uses the host if they exceed the device's memory.
+    `table_placement` keeps embedding tables on the device or on the host; `auto` uses the host if they exceed the device's memory. `refining` defines
+    when tilings of kernels are measured between calls: on GPUs of `unknown` families, `always` or `never`. Results do not change.
 
     Raises `ModelError` if the model cannot be read, the requested device is not available or a pattern matches no step, `ValueError` for an unknown
     kernel or mapping.
@@ -141,6 +144,7 @@ class Ranker:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> None: ...
     @staticmethod
     def from_bytes(
@@ -155,6 +159,7 @@ class Ranker:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> Ranker:
         """Loads a model from the bytes of a package. Raises `ModelError`."""
 
@@ -217,6 +222,7 @@ class Predictor:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> None: ...
     @staticmethod
     def from_bytes(
@@ -231,6 +237,7 @@ class Predictor:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> Predictor:
         """Loads a model from the bytes of a package. Raises `ModelError`."""
 
@@ -290,6 +297,7 @@ class Evaluator:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> None: ...
     @property
     def columns(self) -> list[str]:
@@ -338,6 +346,7 @@ def load(
     tables: Storage | None = None,
     activations: Storage | None = None,
     table_placement: Literal["auto", "device", "host"] = "auto",
+    refining: Literal["unknown", "always", "never"] = "unknown",
 ) -> Ranker | Predictor:
     """Loads the model of a folder or package, of either kind."""
 
@@ -594,6 +603,7 @@ class Model:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> None: ...
     @property
     def device(self) -> str:
@@ -624,6 +634,7 @@ class Model:
         tables: Storage | None = None,
         activations: Storage | None = None,
         table_placement: Literal["auto", "device", "host"] = "auto",
+        refining: Literal["unknown", "always", "never"] = "unknown",
     ) -> Model:
         """Loads a model from the bytes of a package, an archive of `torch.export.save` or an ONNX file. Raises `ModelError`."""
 

@@ -11,7 +11,6 @@ mod embedder;
 mod error;
 #[cfg(feature = "files")]
 mod files;
-mod idle;
 mod index;
 mod json;
 mod kind;

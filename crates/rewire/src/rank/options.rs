@@ -5,9 +5,9 @@ use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Precision;
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config};
 use rewire_runtime::{
-    Gpu, Kernel, KernelRule, MatrixTier, ModelOptions, PipelineStore, Tables, ThreadPool, TuningStore, Workers,
+    Gpu, Kernel, KernelRule, MatrixTier, ModelOptions, PipelineStore, Refining, Tables, ThreadPool, TuningStore,
+    Workers,
 };
-use std::time::Duration;
 
 /// Options for loading and running a model.
 #[derive(Clone, Debug)]
@@ -30,11 +30,8 @@ pub struct RankOptions {
     pub tuning: Tuning,
     /// Measured tunings of kernels, used if `tuning` is the default.
     pub tunings: Option<TuningStore>,
-    /// With [`RankOptions::workers`]: the time for which a worker may measure tunings of one kernel after a call, while
-    /// no other call of the model runs, as [`Ranker::refine`](super::Ranker::refine) does. Later calls of the same
-    /// sizes use the results; with `tunings` they are stored. Use it for adapters whose best tunings are unknown.
-    /// `None` never measures.
-    pub refine_between_calls: Option<Duration>,
+    /// When tunings of kernels are measured between runs: by default on GPUs of unknown families.
+    pub refining: Refining,
     /// A cache of compiled kernels for later processes.
     pub pipelines: Option<PipelineStore>,
     /// Placement of embedding tables.
@@ -76,7 +73,7 @@ impl Default for RankOptions {
             threads: None,
             tuning: Tuning::default(),
             tunings: None,
-            refine_between_calls: None,
+            refining: Refining::default(),
             pipelines: None,
             tables: Tables::Auto,
             parameter_bytes: None,
@@ -107,6 +104,7 @@ impl RankOptions {
             clamp_ids: true,
             tuning: self.tuning,
             tunings: self.tunings.clone(),
+            refining: self.refining,
             pipelines: self.pipelines.clone(),
             tables: self.tables,
             parameter_bytes: self.parameter_bytes,

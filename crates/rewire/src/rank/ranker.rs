@@ -5,7 +5,7 @@ use crate::delta::{Delta, DeltaError, ModelVersion};
 use crate::package::Package;
 use crate::weights::Weights;
 use rewire_hstu::models::dlrm_hstu::Config;
-use rewire_runtime::{Model, Refinement, Report, RunError, Tuned, Workers, block_on};
+use rewire_runtime::{Model, Refinement, Report, RunError, Tuned, block_on};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -187,28 +187,8 @@ impl Ranker {
         let Some(workers) = &self.model().options().workers else {
             return self.scorer.rank(batch, &self.cancellation).await;
         };
-        let call = self.scorer.idle.call();
-        let (Self { scorer, cancellation }, ranked) = (self.clone(), batch.clone());
-        let ranked =
-            workers.run(move || block_on(scorer.rank(&ranked, &cancellation))).await.map_err(RunError::from)??;
-        drop(call);
-        self.refine_between_calls(workers, batch);
-        Ok(ranked)
-    }
-
-    /// Measures tunings for a batch on a worker, if the options ask for it and no call runs.
-    fn refine_between_calls(&self, workers: &Workers, batch: &Batch) {
-        // Without the emitter there are no other tunings to measure.
-        let budget = cfg!(feature = "emit").then(|| self.scorer.idle.begin()).flatten();
-        let Some(budget) = budget else { return };
-        let (scorer, batch) = (self.scorer.clone(), batch.clone());
-        workers.spawn(move || {
-            let refined = block_on(scorer.refine(&batch, budget));
-            if let Err(error) = &refined {
-                tracing::warn!("tunings are not refined any more: {error}");
-            }
-            scorer.idle.end(refined.is_err());
-        });
+        let (Self { scorer, cancellation }, batch) = (self.clone(), batch.clone());
+        workers.run(move || block_on(scorer.rank(&batch, &cancellation))).await.map_err(RunError::from)?
     }
 
     /// [`Ranker::rank_batch_async`], blocking.

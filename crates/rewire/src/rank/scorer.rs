@@ -1,4 +1,3 @@
-use super::idle::Idle;
 use super::package::{check_plan, compiled, config_of, store};
 use super::runs::{Run, runs};
 use super::sequence::{Capacity, Layout};
@@ -23,7 +22,6 @@ pub(super) struct Scorer {
     pub model: Model,
     pub sessions: Sessions,
     pub served: Served,
-    pub idle: Idle,
     pub schema: Arc<Schema>,
     pub tasks: Vec<Task>,
     pub capacity: Capacity,
@@ -77,7 +75,6 @@ impl Scorer {
         Ok(Self {
             sessions: Sessions::default(),
             served: Served::of(weights),
-            idle: Idle::new(options.refine_between_calls),
             model,
             schema: Arc::new(schema),
             tasks: Task::all_of(config),

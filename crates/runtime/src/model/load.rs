@@ -4,7 +4,7 @@ use super::parameters::HostParameters;
 use super::sites::BoundModel;
 use super::tables::{Room, Tables, exceeding, may_exceed};
 use super::validate::validate;
-use super::{Model, Parameters, Shared};
+use super::{Model, Parameters, Refiner, Refining, Shared};
 use crate::boxed::BoxedFuture;
 use crate::device::Opening;
 use crate::session::Declared;
@@ -54,6 +54,8 @@ pub struct ModelOptions {
     pub tunings: Option<TuningStore>,
     /// Tunings shipped with the model, by device; those in `tunings` have priority.
     pub device_tunings: Vec<DeviceTunings>,
+    /// When tunings of kernels are measured between runs: by default on GPUs of unknown families.
+    pub refining: Refining,
     /// Kernels shipped with the model, for GPUs in builds without the feature `emit`. If the device satisfies several
     /// targets, the last one is used.
     pub kernels: Arc<[GivenKernels]>,
@@ -214,14 +216,16 @@ impl Model {
                 tracing::warn!("{lost}; continuing on the CPU");
                 sites = BoundModel::bind(&plan, None, &resident, &options, emitter).await;
             }
-            let model = Self(Arc::new(Shared {
+            let refiner = Refiner::of(&plan, &options);
+            let shared = Shared {
                 inputs: Declared::of(&plan),
                 size_names: plan.shapes.names.clone().into(),
                 sites: RwLock::new(Arc::new(sites?)),
                 changing: async_lock::Mutex::new(()),
                 options,
                 plan,
-            }));
+            };
+            let model = Self { shared: Arc::new(shared), refiner };
             model.announce();
             Ok(model)
         })

@@ -17,6 +17,7 @@ mod pipelines;
 mod placement;
 mod pool;
 mod recover;
+mod refining;
 mod row_cache;
 mod row_patch;
 mod sites;
@@ -31,6 +32,7 @@ pub use load::{GivenKernels, ModelOptions};
 pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;
 pub use placement::transfers;
+pub use refining::{ParseRefiningError, Refining};
 pub use tables::{ParseTablesError, Tables};
 pub use update::{Attachment, ParameterUpdate};
 
@@ -44,6 +46,7 @@ pub(crate) use load::{Emitter, open};
 pub(crate) use pipelines::{KernelCache, KernelKey, StepKernel, WantedKernel};
 pub(crate) use placement::{BufferAssignment, Placement, Site, SiteRun};
 pub(crate) use pool::Pool;
+pub(crate) use refining::Refiner;
 pub(crate) use sites::BoundModel;
 
 use crate::device::blocks;
@@ -74,7 +77,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Model(Arc<Shared>);
+pub struct Model {
+    shared: Arc<Shared>,
+    /// `None` if nothing is measured in the background, and for the runs that measure.
+    refiner: Option<Arc<Refiner>>,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -124,12 +131,12 @@ impl Model {
 
     /// The plan.
     pub fn plan(&self) -> &Plan {
-        &self.0.plan
+        &self.shared.plan
     }
 
     /// The options with which it was loaded.
     pub fn options(&self) -> &ModelOptions {
-        &self.0.options
+        &self.shared.options
     }
 
     /// The devices that run the steps, with the memory of parameters and constants.
@@ -176,29 +183,39 @@ impl Model {
         self.options().threads()
     }
 
+    /// The measurements in the background, if there are any.
+    pub(crate) fn refiner(&self) -> Option<&Arc<Refiner>> {
+        self.refiner.as_ref()
+    }
+
+    /// The same model, whose runs are not measured in the background.
+    fn without_refiner(&self) -> Self {
+        Self { shared: self.shared.clone(), refiner: None }
+    }
+
     pub(crate) fn inputs(&self) -> &[Declared] {
-        &self.0.inputs
+        &self.shared.inputs
     }
 
     /// The names of sizes, by symbol.
     pub(crate) fn size_names(&self) -> &Arc<[String]> {
-        &self.0.size_names
+        &self.shared.size_names
     }
 
     pub(crate) fn sites(&self) -> Arc<BoundModel> {
-        self.0.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.sites.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Waits for other callers that change the sites, so that they do not all open a device or copy parameters at once.
     /// Only blocking callers take turns: a future that waits for a device holds no lock, since the thread that polls it
     /// may be the next caller.
     pub(crate) async fn turn(&self) -> Option<MutexGuard<'_, ()>> {
-        if blocks() { Some(self.0.changing.lock().await) } else { None }
+        if blocks() { Some(self.shared.changing.lock().await) } else { None }
     }
 
     /// Replaces sites that were derived from `current`; false if others replaced them first.
     fn replace_sites(&self, current: &Arc<BoundModel>, sites: BoundModel) -> bool {
-        let mut place = self.0.sites.write().unwrap_or_else(PoisonError::into_inner);
+        let mut place = self.shared.sites.write().unwrap_or_else(PoisonError::into_inner);
         let is_current = Arc::ptr_eq(&place, current);
         if is_current {
             *place = Arc::new(sites);

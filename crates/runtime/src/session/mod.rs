@@ -290,6 +290,7 @@ impl Session {
     }
 
     async fn run_recorded(&mut self, inputs: &Inputs, recorder: &mut Recorder) -> Result<Outputs, RunError> {
+        let running = self.model.refiner().map(|refiner| refiner.run());
         self.follow();
         self.sites.resident.check_backing()?;
         let mut result = self.attempt(inputs, recorder).await;
@@ -307,6 +308,10 @@ impl Session {
             Ok(outputs) => self.states.take(self.model.plan(), outputs),
             Err(RunError::Gpu(GpuError::Lost { .. })) => self.states.lose_device(),
             Err(_) => {}
+        }
+        drop(running);
+        if result.is_ok() {
+            self.refine_later(inputs);
         }
         result
     }

@@ -145,6 +145,16 @@ impl Session {
         block_on(self.tune_async(inputs, budget))
     }
 
+    /// Has the kernels of the latest run measured in the background, if the options ask for it and some are not.
+    pub(super) fn refine_later(&self, inputs: &Inputs) {
+        let (Some(refiner), Some(side), Some(sizes)) = (self.model.refiner(), &self.gpu, &self.sizes) else { return };
+        if refiner.may_measure(self.model.options(), side.gpu(), || side.bytes())
+            && !side.kernels().unmeasured(sizes, false).is_empty()
+        {
+            refiner.measure(&self.model, inputs);
+        }
+    }
+
     /// The steps on the device without a measurement at these sizes, or all, the most expensive first.
     fn unmeasured(&self, inputs: &Inputs, sizes: &Sizes, again: bool) -> Result<Vec<usize>, RunError> {
         let Some(side) = &self.gpu else { return Ok(vec![]) };

@@ -1,13 +1,16 @@
 use super::matmul::product;
 use super::{gpu, options};
 use crate::tuning::{Bucket, identity};
-use crate::{DeviceTunings, Gpu, Inputs, Kernel, Model, ModelOptions, RunError, Session, TuningStore};
+use crate::{DeviceTunings, Gpu, Inputs, Kernel, Model, ModelOptions, Refining, RunError, Session, TuningStore};
 use rewire_graph::{HostTensor, Symbol};
 use rewire_graph_rewrite::device::{PairReductionTile, ProductTile, Tile, Tuning};
 use rewire_graph_rewrite::plan::Plan;
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// A folder that is removed on drop.
 struct Folder(PathBuf);
@@ -37,7 +40,10 @@ const fn product_tile(tile: ProductTile) -> Tuning {
 const OWN: ProductTile = ProductTile { depth: 4, ..TILE };
 
 fn load(gpu: &Gpu, store: Option<&TuningStore>) -> Session {
-    let options = ModelOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) };
+    load_with(ModelOptions { gpu: Some(gpu.clone()), tunings: store.cloned(), ..options(Kernel::Wgpu) })
+}
+
+fn load_with(options: ModelOptions) -> Session {
     let weight = HostTensor::f32(vec![21, 10], &(0..210).map(|n| (n % 17) as f32 - 8.3).collect::<Vec<_>>()).unwrap();
     Model::load(product(), |_: &str| Some(weight.clone()), options).unwrap().session()
 }
@@ -274,4 +280,75 @@ fn tuning_measures_every_kernel() {
     }
     let mut cpu = Model::load(Plan::default(), (), options(Kernel::Cpu)).unwrap().session();
     assert_eq!(cpu.tune(&Inputs::new(), Duration::ZERO).unwrap(), []);
+}
+
+/// A session whose kernels are measured in the background.
+fn load_refining(gpu: &Gpu, store: &TuningStore) -> Session {
+    let (gpu, tunings, refining) = (Some(gpu.clone()), Some(store.clone()), Refining::Always);
+    load_with(ModelOptions { gpu, tunings, refining, ..options(Kernel::Wgpu) })
+}
+
+#[test]
+fn kernels_are_measured_between_runs() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    if matches!(load(&gpu, None).refine(&inputs(40), Duration::ZERO), Err(RunError::NoTimes { .. })) {
+        return;
+    }
+    let store = TuningStore::at(&folder.0);
+    let mut session = load_refining(&gpu, &store);
+    let expected = run(&mut session, 40);
+    let mut other = session.model().session();
+    let begun = Instant::now();
+    let measures = |session: &Session| session.model().refiner().unwrap().measures();
+    while session.model().report().tuned_steps == 0 || measures(&session) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "no kernel is measured");
+        assert_eq!(run(&mut other, 40), expected);
+        sleep(Duration::from_millis(20));
+    }
+    assert_eq!(run(&mut session, 40), expected);
+    let (kernel, bucket) = key(session.plan(), 40);
+    assert_eq!(Some(current(&session)), store.load(&gpu)[&kernel].get(&bucket));
+    assert!(!measures(&session), "a run of these sizes leaves nothing to measure");
+}
+
+#[test]
+fn a_model_that_is_dropped_is_not_measured_any_more() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let mut session = load_refining(&gpu, &TuningStore::at(&folder.0));
+    run(&mut session, 40);
+    let sites = Arc::downgrade(&session.model().sites());
+    drop(session);
+    assert!(sites.upgrade().is_none(), "the thread that measures has the model");
+}
+
+#[test]
+fn a_process_that_exits_while_kernels_are_measured_succeeds() {
+    let name = "session::tests::tune::exits_while_kernels_are_measured";
+    let args = ["--exact", name, "--ignored", "--nocapture"];
+    let output = Command::new(std::env::current_exe().unwrap()).args(args).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+#[ignore = "ends its process"]
+fn exits_while_kernels_are_measured() {
+    let (Some(gpu), folder) = (gpu(), Folder::new()) else { return };
+    let mut session = load_refining(&gpu, &TuningStore::at(&folder.0));
+    run(&mut session, 40);
+    std::process::exit(i32::from(!session.model().refiner().unwrap().measures()));
+}
+
+#[test]
+fn devices_of_the_app_are_not_measured_by_default() {
+    let Some(gpu) = gpu() else { return };
+    let measures = |options: ModelOptions| {
+        let mut session = load_with(ModelOptions { kernel: Kernel::Wgpu, ..options });
+        run(&mut session, 40);
+        session.model().refiner().map(|refiner| refiner.measures())
+    };
+    assert_eq!(measures(ModelOptions { gpu: Some(gpu.clone()), ..ModelOptions::default() }), Some(false));
+    if gpu.target().software {
+        assert_eq!(measures(ModelOptions::default()), Some(false));
+    }
+    assert_eq!(measures(ModelOptions { refining: Refining::Never, ..ModelOptions::default() }), None);
 }
