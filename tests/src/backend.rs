@@ -3,6 +3,7 @@
 use crate::compare::Results;
 use crate::golden::is_wanted_whole;
 use rewire_graph::{Graph, HostTensor, interpret};
+use rewire_graph_rewrite::device::{SubgroupSizes, Target};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
 use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RunValue, Session};
 use std::collections::HashMap;
@@ -43,11 +44,21 @@ impl Lease {
                 Ok(tier) => gpu.with_matrix_tier(tier.parse().unwrap()),
                 Err(_) => Ok(gpu),
             });
+            let gpu = gpu.map(|gpu| match std::env::var("REWIRE_TEST_SUBGROUPS") {
+                Ok(sizes) => gpu.restricted(&Target { subgroup_size: range(&sizes), ..gpu.target().clone() }),
+                Err(_) => gpu,
+            });
             gpus.push((gpu.inspect_err(|error| eprintln!("without a GPU: {error}")).ok(), false));
         }
         gpus[place].1 = true;
         Self(place)
     }
+}
+
+/// Parses the smallest and the largest size.
+fn range(sizes: &str) -> SubgroupSizes {
+    let (min, max) = sizes.split_once('-').expect("a range such as 4-64");
+    SubgroupSizes { min: min.parse().unwrap(), max: max.parse().unwrap() }
 }
 
 impl Drop for Lease {
@@ -59,7 +70,8 @@ impl Drop for Lease {
 /// A device of the adapter that the tests use; `None` without an adapter. Threads do not share devices, because software
 /// drivers compile on one thread of each.
 ///
-/// The environment variable `REWIRE_TEST_ADAPTER` selects the adapter, `REWIRE_TEST_MATRICES` the tier of its matrices.
+/// The environment variable `REWIRE_TEST_ADAPTER` selects the adapter, `REWIRE_TEST_MATRICES` the tier of its matrices, and
+/// `REWIRE_TEST_SUBGROUPS`, such as `4-64`, the sizes of subgroups that kernels allow for besides those of the adapter.
 pub fn gpu() -> Option<Gpu> {
     LEASE.with(|lease| GPUS.lock().unwrap()[lease.0].0.clone())
 }

@@ -93,7 +93,17 @@ fn on_newer_lavapipe() -> Result<(), String> {
     // By default this driver uses operations on matrix elements. This run only uses cooperative matrices, as other drivers do.
     let mut plainer = cargo(&tests(&["golden"]));
     plainer.env(&name, &runner).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_MATRICES", "wgsl");
-    run_command(with_driver(plainer, Some(&lavapipe.driver)))
+    run_command(with_driver(plainer, Some(&lavapipe.driver)))?;
+    let mut varying = for_all_subgroups();
+    varying.env(&name, &runner);
+    run_command(with_driver(varying, Some(&lavapipe.driver)))
+}
+
+/// All golden cases with kernels that are correct for subgroups of 4 to 64 invocations. Drivers run their own size.
+fn for_all_subgroups() -> Command {
+    let mut command = cargo(&tests(&["golden"]));
+    command.args(["--", "the_gpu"]).env("REWIRE_TEST_ALL", "1").env("REWIRE_TEST_SUBGROUPS", "4-64");
+    command
 }
 
 /// Runs a complete training. The tests start it as a separate program, which only finds the system's drivers.
@@ -112,7 +122,8 @@ fn on_swiftshader() -> Result<(), String> {
     run_command(with_driver(command, Some(&driver)))?;
     let mut golden = cargo(&tests(&["golden"]));
     golden.env("REWIRE_TEST_ALL", "1");
-    run_command(with_driver(golden, Some(&driver)))
+    run_command(with_driver(golden, Some(&driver)))?;
+    run_command(with_driver(for_all_subgroups(), Some(&driver)))
 }
 
 /// The folder of the Debian unstable tree.

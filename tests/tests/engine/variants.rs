@@ -2,9 +2,12 @@
 
 use rewire::Kernel;
 use rewire_tests::backend::gpu;
-use rewire_tests::golden::stored;
+use rewire_tests::golden::{is_wanted_whole, stored};
 use rewire_verify::{CaseReport, Status, Verifier, VerifyOptions};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+/// Number of cases that are replayed at the same time.
+const TOGETHER: usize = 4;
 
 /// Replays cases, and returns how many variants there were.
 fn hold(cases: &[PathBuf]) -> usize {
@@ -18,6 +21,17 @@ fn hold(cases: &[PathBuf]) -> usize {
     let failed: Vec<&CaseReport> = reports.iter().filter(|report| report.status != Status::Ok).collect();
     assert!(failed.is_empty(), "{} of {} variants failed: {failed:#?}", failed.len(), reports.len());
     reports.len()
+}
+
+/// The first case of each operator.
+#[test]
+fn all_operators_hold_with_every_variant() {
+    if gpu().is_some() && is_wanted_whole() {
+        let mut cases = stored();
+        cases.dedup_by_key(|path| path.parent().map(Path::to_owned));
+        let variants: usize = cases.chunks(TOGETHER).map(hold).sum();
+        assert!(variants > 2 * cases.len(), "{variants} variants of {} cases", cases.len());
+    }
 }
 
 /// Cases of the families of kernels.
