@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Items without an entry: fused operators, which rewriting makes, operators that only importers use, and parts of modules that the crates
 /// of models share.
-const UNLISTED: [&str; 16] = [
+const UNLISTED: [&str; 17] = [
     "Fused",
     "Bits",
     "IntegerProduct",
@@ -23,6 +23,7 @@ const UNLISTED: [&str; 16] = [
     "OrthogonalColumns",
     "QuantizedProduct",
     "Recurrence",
+    "Iota",
     "Remap",
     "SortRuns",
     "Activation",

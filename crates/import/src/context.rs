@@ -163,7 +163,7 @@ impl Context {
 
     /// `0, 1, 2, ...` as an `I64`.
     pub fn iota(&self, len: &Size) -> Lowered<Tensor> {
-        Ok(self.scope.host_iota(self.dim(len)?).cast(DType::I64))
+        Ok(self.scope.iota(self.dim(len)?))
     }
 
     /// The coordinate along an axis as an `I64` tensor that broadcasts to `shape`.

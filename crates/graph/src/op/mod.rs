@@ -56,7 +56,7 @@ pub use remap::{IndexExpr, Remap};
 pub use role::Role;
 pub use score_values::{ScoreBroadcast, ScoreGather, ScoreIndex};
 pub use sort::{MergeRuns, SortRuns};
-pub use source::{Constant, Input, Parameter};
+pub use source::{Constant, Input, Iota, Parameter};
 
 use crate::interpret::Array;
 use crate::pointwise::{Dag, ExprId};

@@ -1,5 +1,5 @@
 use super::{Elements, Elementwise, Op};
-use crate::pointwise::{BinaryOp, ExprId};
+use crate::pointwise::{BinaryOp, Expr, ExprId};
 use crate::{DType, Dim, Layout, Scalar, Type, TypeError};
 use serde_json::{Value, json};
 use std::fmt;
@@ -103,8 +103,11 @@ impl IndexExpr {
 
 /// An index as an `I32`, clamped in its own type, since a 64-bit index would wrap around.
 fn limited(at: &mut dyn Elements, value: ExprId) -> ExprId {
-    if at.dag().scalar(value) != Scalar::I64 {
-        return value;
+    let dag = at.dag();
+    match *dag.expr(value) {
+        Expr::Cast(Scalar::I64, narrow) if dag.scalar(narrow) == Scalar::I32 => return narrow,
+        _ if dag.scalar(value) != Scalar::I64 => return value,
+        _ => {}
     }
     let bounds = [i64::from(i32::MIN / 2), i64::from(i32::MAX / 2)].map(|bound| at.dag().constant(Scalar::I64, bound));
     let above = at.dag().binary(BinaryOp::Max, value, bounds[0]);

@@ -1,7 +1,7 @@
 use super::{Elements, Elementwise, Op};
 use crate::limits::check_rows;
 use crate::pointwise::ExprId;
-use crate::{DType, HostTensor, Number, Type, TypeError};
+use crate::{DType, Dim, HostTensor, Number, Scalar, Type, TypeError};
 use serde_json::{Value, json};
 use std::hash::{Hash, Hasher};
 
@@ -28,6 +28,13 @@ pub struct Parameter {
 pub struct Constant {
     /// The value.
     pub tensor: HostTensor,
+}
+
+/// `0, 1, 2, ...`: an `I64[len]` that kernels compute from their coordinates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Iota {
+    /// The number of entries.
+    pub len: Dim,
 }
 
 impl Hash for Constant {
@@ -110,6 +117,39 @@ impl Elementwise for Constant {
         let value = self.tensor.to_i64().first().copied().unwrap_or(0);
         let scalar = self.tensor.dtype().scalar();
         at.dag().constant(scalar, value)
+    }
+}
+
+impl Op for Iota {
+    fn name(&self) -> &str {
+        "iota"
+    }
+
+    fn weight(&self) -> usize {
+        0
+    }
+
+    fn attributes(&self) -> Value {
+        json!(self.len.to_string())
+    }
+
+    fn infer(&self, inputs: &[&Type]) -> Result<Vec<Type>, TypeError> {
+        super::arity::<0>(inputs)?;
+        Ok(vec![Type::device(DType::I64, vec![self.len.clone()])])
+    }
+
+    fn resize(&mut self, size: &mut dyn FnMut(&mut Dim)) {
+        size(&mut self.len);
+    }
+
+    fn elementwise(&self) -> Option<&dyn Elementwise> {
+        Some(self)
+    }
+}
+
+impl Elementwise for Iota {
+    fn element(&self, at: &mut dyn Elements, coords: &[ExprId]) -> ExprId {
+        at.dag().cast(Scalar::I64, coords[0])
     }
 }
 

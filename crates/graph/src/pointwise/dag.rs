@@ -310,6 +310,7 @@ impl Dag {
     pub fn cast(&mut self, scalar: Scalar, a: ExprId) -> ExprId {
         match *self.expr(a) {
             _ if self.scalar(a) == scalar => a,
+            Expr::Bool(value) => self.constant(scalar, value.into()),
             Expr::Int(_, value) if scalar != Scalar::F32 => self.constant(scalar, scalar.wrap(value)),
             _ => {
                 let range = self.cast_range(scalar, a);

@@ -24,7 +24,7 @@ pub use jagged::Ragged;
 pub use pointwise::Operand;
 pub use tensor::Tensor;
 
-use crate::op::{Constant, HostOp, Identity, Input, Op, Parameter, Role};
+use crate::op::{Constant, HostOp, Identity, Input, Iota, Op, Parameter, Role};
 use crate::scope_tags::ScopeId;
 use crate::{DType, Dim, Graph, GraphError, HostTensor, Layout, Number, SizeSource, Type, TypeError, Value};
 use state::{State, Trace};
@@ -231,6 +231,22 @@ impl Scope {
     #[track_caller]
     pub fn host_iota(&self, len: impl Into<Dim>) -> Tensor {
         self.shared(HostOp::Iota(len.into()), &[])
+    }
+
+    /// `0, 1, 2, ...`, an `I64[len]` on the device.
+    ///
+    /// ```
+    /// use rewire_graph::{Scope, interpret};
+    /// let scope = Scope::new();
+    /// let n = scope.iota(3);
+    /// let graph = scope.finish(&[("n", n)])?;
+    /// let outputs = interpret(&graph, &Default::default(), &Default::default())?;
+    /// assert_eq!(outputs["n"].to_i64(), [0, 1, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[track_caller]
+    pub fn iota(&self, len: impl Into<Dim>) -> Tensor {
+        self.shared(Iota { len: len.into() }, &[])
     }
 
     /// Adds any operator, including custom ones.
