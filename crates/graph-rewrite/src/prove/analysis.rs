@@ -1,5 +1,7 @@
 //! The indices of one loop as linear forms, and their bounds.
 
+mod products;
+
 use super::cover::{MixedRadix, Span};
 use super::entries::{Entries, Known};
 use super::facts::{Guard, Inequalities, When};
@@ -301,7 +303,10 @@ impl<'a> Analysis<'a> {
             (Mul, Scalar::I32) => match (self.form(a).as_constant(), self.form(b).as_constant()) {
                 (Some(factor), _) => self.form(b).times(factor),
                 (_, Some(factor)) => self.form(a).times(factor),
-                _ => None,
+                _ => {
+                    self.multiplied(id, a, b);
+                    None
+                }
             },
             (Div | Mod, Scalar::I32) => self.divided(id, op, a, b),
             (Min | Max, Scalar::I32 | Scalar::I64) => {
@@ -358,6 +363,7 @@ impl<'a> Analysis<'a> {
                 let above = divisor.minus(&rest).and_then(|above| above.shifted(-1));
                 self.facts.extend([above, Some(rest)], &when);
             }
+            self.split(id, op, a, &divisor);
             return None;
         };
         let quotient = self.atoms.form(VarDef::Quotient(dividend.clone(), constant));

@@ -4,7 +4,8 @@ use super::ProveError;
 use super::entries::{Entries, Known};
 use super::form::{Atoms, LinearExpr};
 use crate::plan::{Binding, Check, HostOp, HostSlot, MemorySpace, Plan, ShapeEntry, Step, SymbolSource};
-use rewire_graph::{Dim, Symbol};
+use rewire_graph::pointwise::BinaryOp;
+use rewire_graph::{Arrange, Dim, Symbol};
 use std::collections::{HashMap, HashSet};
 
 /// The values of a shape program, their dependencies, and the checks on them before each run.
@@ -119,6 +120,17 @@ impl<'a> Host<'a> {
     /// The size that equals a scalar.
     pub fn symbol(&self, slot: HostSlot) -> Option<Symbol> {
         self.scalars.get(&slot).copied()
+    }
+
+    /// The sizes that equal the product of two scalars, in order.
+    pub fn products(&self) -> Vec<(Symbol, [HostSlot; 2])> {
+        let product = |(slot, symbol): (&HostSlot, &Symbol)| match self.computed(*slot)? {
+            (HostOp::Binary(BinaryOp::Mul), &[a, b]) => Some((*symbol, [a, b])),
+            _ => None,
+        };
+        let mut products: Vec<_> = self.scalars.iter().filter_map(product).collect();
+        products.arrange_by_key(|(symbol, _)| *symbol);
+        products
     }
 
     /// True for vectors without negative entries.

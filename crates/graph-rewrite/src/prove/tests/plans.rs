@@ -2,6 +2,7 @@
 
 use crate::plan::{Plan, ShapeValues};
 use crate::{lower, optimize};
+use rewire_graph::op::{IndexExpr, Remap};
 use rewire_graph::pointwise::BinaryOp;
 use rewire_graph::{DType, Graph, Ragged, Scope, Tensor};
 use serde_json::{Value, json};
@@ -14,7 +15,7 @@ pub(super) fn stored() -> &'static [Plan] {
     static STORED: OnceLock<Vec<Plan>> = OnceLock::new();
     STORED.get_or_init(|| {
         let plan = |graph: Graph| lower(&optimize(graph).unwrap().0).unwrap();
-        [jagged(), windowed()].map(plan).into()
+        [jagged(), windowed(), joined()].map(plan).into()
     })
 }
 
@@ -75,6 +76,23 @@ fn windowed() -> Graph {
     let head = x.jagged_head(&a, &a);
     let turned = scope.concat(&[&head.transpose(0, 1), &product.transpose(0, 1)], 0);
     scope.finish(&[("left", left.silu()), ("right", right.clone()), ("turned", turned)]).unwrap()
+}
+
+/// Two axes joined to one for a matmul, and split again.
+fn joined() -> Graph {
+    let Rows { scope, a, x, .. } = rows();
+    let (samples, rows) = (a.batch.clone(), a.total.clone());
+    let both = scope.host_size(samples.clone()).binary(BinaryOp::Mul, &scope.host_size(rows.clone())).as_dim();
+    let sums: Tensor = x.jagged_sum(&a).reshape(&[samples.clone(), 1.into(), 6.into()]);
+    let pairs = &sums.broadcast([samples.clone(), rows.clone(), 6.into()]) + &x;
+    let count = || IndexExpr::from(rows.clone());
+    let [outer, inner] = [BinaryOp::Div, BinaryOp::Mod].map(|op| IndexExpr::Coord(0).binary(op, count()));
+    let flat = Remap { shape: vec![both, 6.into()], index: vec![outer, inner, IndexExpr::Coord(1)], is_filled: false };
+    let product = scope.apply(flat, &[&pairs]).matmul(&scope.parameter("w", F32, &[6.into(), 8.into()]));
+    let row = IndexExpr::Coord(0).binary(BinaryOp::Mul, count()).binary(BinaryOp::Add, IndexExpr::Coord(1));
+    let split = Remap { shape: vec![samples, rows, 8.into()], index: vec![row, IndexExpr::Coord(2)], is_filled: false };
+    let split = scope.apply(split, &[&product]);
+    scope.finish(&[("flat", product.silu()), ("split", split)]).unwrap()
 }
 
 /// Runs the shape program of a plan; `None` if it rejects the lengths.
