@@ -155,9 +155,8 @@ fn a_layer_of_multi_head_attention_is_three_kernels() {
 
 #[test]
 fn what_is_not_the_softmax_of_rows_is_no_attention() {
-    let between: [Between; 4] = [
+    let between: [Between; 3] = [
         |_, s| s.softmax(s.rank() - 2),
-        |_, s| &softmax(s) * 2.0,
         |_, s| {
             let exp = s.exp();
             &exp / &(&exp.sum(s.rank() - 1) + &s.max(s.rank() - 1))
@@ -169,6 +168,14 @@ fn what_is_not_the_softmax_of_rows_is_no_attention() {
         assert!(!case.steps().contains(&"softmax_attention".to_owned()), "{:?}", case.steps());
         case.check();
     }
+}
+
+/// A scale of all weights is one of the result.
+#[test]
+fn scaled_weights_are_attention() {
+    let case = attention(|_| vec![2.into()], |_, s| &softmax(s) * 2.0);
+    one_kernel(&case);
+    case.check();
 }
 
 #[test]

@@ -237,6 +237,29 @@ impl<'a> Builder<'a> {
         accumulated.element(&mut Reading { builder: self, inputs: &inputs }, coords)
     }
 
+    /// Removes scales that are equal for all elements from the factors of a dot product. They apply to the sum, so that
+    /// loops read operands in place.
+    fn scales(&self, factors: &mut [ExprId]) -> Vec<ExprId> {
+        let dag = &self.nest.body.dag;
+        let is_scale = |id: ExprId| dag.coords(id) == 0 && dag.values(id) == 0;
+        let mut scales = vec![];
+        if factors.len() < 2 {
+            return scales;
+        }
+        for factor in factors {
+            while let Expr::Binary(BinaryOp::Mul, a, b) = *dag.expr(*factor) {
+                let (scale, rest) = match (is_scale(a), is_scale(b)) {
+                    (true, false) => (a, b),
+                    (false, true) => (b, a),
+                    _ => break,
+                };
+                scales.push(scale);
+                *factor = rest;
+            }
+        }
+        scales
+    }
+
     /// The coordinates that expressions depend on, as a bit mask.
     fn point(&self, ids: &[ExprId]) -> u32 {
         ids.iter().fold(0, |bits, id| bits | self.nest.body.dag.coords(*id))
@@ -448,8 +471,9 @@ impl Accumulator for Reading<'_, '_> {
             self.builder.samples.insert((position, row), sample);
         }
         self.builder.open.push(axis);
-        let factors = factors(self, coord);
+        let mut factors = factors(self, coord);
         self.builder.open.pop();
+        let scales = if op == ReduceOp::Sum { self.builder.scales(&mut factors) } else { vec![] };
         let sum = Accumulation { op, axis, factors, dtype: DType::F32 };
         let sums = &mut self.builder.nest.accumulations;
         let position = sums.iter().position(|known| *known == sum).unwrap_or_else(|| {
@@ -457,7 +481,10 @@ impl Accumulator for Reading<'_, '_> {
             sums.len() - 1
         });
         match check_count("results of reductions", position + 1, MAX_VALUES) {
-            Ok(()) => self.dag().value(position as u8, Scalar::F32),
+            Ok(()) => {
+                let value = self.dag().value(position as u8, Scalar::F32);
+                scales.into_iter().fold(value, |value, scale| self.dag().binary(BinaryOp::Mul, value, scale))
+            }
             Err(error) => self.builder.fail(error),
         }
     }
