@@ -22,7 +22,7 @@ impl Softmax {
 /// Number of partial sums per row. It fixes the order of addition, independently of the processor and of other rows.
 const LANES: usize = 16;
 
-/// A block of scores for the keys of a span. Rows are `stride` apart.
+/// A block of scores for the keys of a span. Rows are `stride` apart, a multiple of [`LANES`].
 pub(super) struct Scores<'a> {
     pub values: &'a mut [f32],
     pub stride: usize,
@@ -78,14 +78,14 @@ impl Weigh<'_> {
         let Scores { values, stride, keys, masks, span } = self.scores;
         let lines = values.chunks_mut(stride).zip(self.sums.values.chunks_exact_mut(self.sums.stride));
         for (n, (row, (line, sums))) in self.rows.iter_mut().zip(lines).enumerate() {
-            let Some(line) = line.get_mut(keys.clone()) else { continue };
-            let largest = largest::<S, N>(simd, line, row.largest);
+            let mut line = Line { blocks: line.as_chunks_mut().0, keys: keys.clone() };
+            let largest = line.largest::<S, N>(simd, row.largest);
             if largest == f32::MIN {
-                weigh_lowest(row, line, masks.kept(span, n));
+                weigh_lowest(row, line.blocks.as_flattened_mut().get_mut(keys.clone()), masks.kept(span, n));
                 continue;
             }
             let earlier = *row;
-            *row = Softmax { largest, sum: weights::<S, N>(simd, line, largest), counts: true };
+            *row = Softmax { largest, sum: line.weights::<S, N>(simd, largest), counts: true };
             // Without earlier weights, all sums are zero.
             if earlier.sum != 0.0 {
                 let factor = exp(simd, simd.splat_f32s(earlier.largest - largest));
@@ -97,42 +97,73 @@ impl Weigh<'_> {
     }
 }
 
-/// The maximum of a row's scores and `before`. NaN is ignored.
-#[inline(always)]
-fn largest<S: Simd, const N: usize>(simd: S, line: &[f32], before: f32) -> f32 {
-    let mut most = [simd.splat_f32s(before); N];
-    let (blocks, rest) = line.as_chunks();
-    for block in blocks.iter().chain((!rest.is_empty()).then(|| padded(rest)).as_ref()) {
-        for (most, &x) in most.iter_mut().zip(S::as_simd_f32s(block).0) {
-            *most = simd.select_f32s(simd.less_than_f32s(*most, x), x, *most);
-        }
-    }
-    folded::<S, N>(most, |a, b| if b > a { b } else { a })
+/// A row of scores, of which those at `keys` count.
+struct Line<'a> {
+    blocks: &'a mut [[f32; LANES]],
+    keys: Range<usize>,
 }
 
-/// Replaces a row of scores by weights, and returns their sum.
-#[inline(always)]
-fn weights<S: Simd, const N: usize>(simd: S, line: &mut [f32], largest: f32) -> f32 {
-    let mut totals = [simd.splat_f32s(0.0); N];
-    let (blocks, rest) = line.as_chunks_mut();
-    let mut last = (!rest.is_empty()).then(|| padded(rest));
-    for block in blocks.iter_mut().chain(last.as_mut()) {
-        for (total, x) in totals.iter_mut().zip(S::as_mut_simd_f32s(block).0) {
-            *x = weight(simd, *x, largest);
-            *total = simd.add_f32s(*total, *x);
+impl Line<'_> {
+    /// The maximum of the scores and `before`. NaN is ignored.
+    #[inline(always)]
+    fn largest<S: Simd, const N: usize>(&self, simd: S, before: f32) -> f32 {
+        let mut most = [simd.splat_f32s(before); N];
+        for (n, block) in self.blocks.iter().enumerate() {
+            let scores = self.block::<S, N>(simd, block, n);
+            for (most, x) in most.iter_mut().zip(scores) {
+                *most = simd.select_f32s(simd.less_than_f32s(*most, x), x, *most);
+            }
         }
+        folded::<S, N>(most, |a, b| if b > a { b } else { a })
     }
-    rest.iter_mut().zip(last.iter().flatten()).for_each(|(x, &weight)| *x = weight);
-    folded::<S, N>(totals, |a, b| a + b)
+
+    /// Replaces scores by weights, which are zero outside of the keys, and returns their sum.
+    #[inline(always)]
+    fn weights<S: Simd, const N: usize>(&mut self, simd: S, largest: f32) -> f32 {
+        let mut totals = [simd.splat_f32s(0.0); N];
+        for n in 0..self.blocks.len() {
+            let scores = self.block::<S, N>(simd, &self.blocks[n], n);
+            let weights = scores.map(
+                #[inline(always)]
+                |x| weight(simd, x, largest),
+            );
+            for (total, &weight) in totals.iter_mut().zip(&weights) {
+                *total = simd.add_f32s(*total, weight);
+            }
+            S::as_mut_simd_f32s(&mut self.blocks[n]).0.copy_from_slice(&weights);
+        }
+        folded::<S, N>(totals, |a, b| a + b)
+    }
+
+    /// The scores of block `n`, with those of hidden keys outside of the row's keys.
+    #[inline(always)]
+    fn block<S: Simd, const N: usize>(&self, simd: S, block: &[f32; LANES], n: usize) -> [S::f32s; N] {
+        let mut scores = [simd.splat_f32s(f32::MIN); N];
+        scores.copy_from_slice(S::as_simd_f32s(block).0);
+        let (start, end) = (n * LANES, (n + 1) * LANES);
+        if self.keys.start <= start && end <= self.keys.end {
+            return scores;
+        }
+        let places = S::as_simd_f32s(&PLACES).0;
+        let [low, high] = [self.keys.start, self.keys.end].map(|end| simd.splat_f32s(end as f32 - start as f32));
+        for (x, &place) in scores.iter_mut().zip(places) {
+            let inside = simd.select_f32s(simd.less_than_f32s(place, high), *x, simd.splat_f32s(f32::MIN));
+            *x = simd.select_f32s(simd.less_than_f32s(place, low), simd.splat_f32s(f32::MIN), inside);
+        }
+        scores
+    }
 }
 
-/// The remaining scores of a row, padded with the score of hidden keys.
-#[inline(always)]
-fn padded(rest: &[f32]) -> [f32; LANES] {
-    let mut block = [f32::MIN; LANES];
-    block[..rest.len()].copy_from_slice(rest);
-    block
-}
+/// The places in a block.
+const PLACES: [f32; LANES] = {
+    let mut places = [0.0; LANES];
+    let mut n = 0;
+    while n < LANES {
+        places[n] = n as f32;
+        n += 1;
+    }
+    places
+};
 
 /// Reduces all lanes to one value.
 #[inline(always)]
@@ -150,8 +181,8 @@ fn folded<S: Simd, const N: usize>(vectors: [S::f32s; N], combine: impl Fn(f32, 
 }
 
 /// Computes weights if no score is above `f32::MIN`, which is also the score of hidden keys.
-fn weigh_lowest(row: &mut Softmax, line: &mut [f32], kept: impl Iterator<Item = bool>) {
-    for (x, kept) in line.iter_mut().zip(kept) {
+fn weigh_lowest(row: &mut Softmax, line: Option<&mut [f32]>, kept: impl Iterator<Item = bool>) {
+    for (x, kept) in line.into_iter().flatten().zip(kept) {
         *x = match *x {
             _ if !kept => 0.0,
             x if x.is_nan() => x,
