@@ -6,6 +6,7 @@ mod folders;
 mod matching;
 mod patches;
 mod round_trip;
+mod siblings;
 
 use rewire_graph::{DType, Graph, HostTensor, Scope, Tensor, interpret};
 use rewire_graph_rewrite::rules::{Rule, rewrite};

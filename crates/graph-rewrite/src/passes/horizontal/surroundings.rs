@@ -1,5 +1,5 @@
 use crate::passes::part::Part;
-use rewire_graph::{Arrange, Graph, GraphError, NodeId, Value};
+use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Value};
 use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Number of consecutive non-elementwise operators up to which readers of siblings are examined.
@@ -33,6 +33,7 @@ impl<'a> Surroundings<'a> {
     /// The nodes that depend on siblings, up to the limits, and the producers that their kernels may include.
     pub fn of(&self, siblings: &[NodeId]) -> Result<Region, GraphError> {
         let mut nodes = self.readers(siblings);
+        self.add_scores(&mut nodes);
         self.add_producers(&mut nodes);
         let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
         nodes.arrange_by_key(|id| self.places.get(id));
@@ -79,10 +80,23 @@ impl<'a> Surroundings<'a> {
                 }
             }
         }
+        self.add_scores(nodes);
         let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
         while let Some(id) = stack.pop() {
             let producers = self.graph.inputs(id).into_iter().map(|value| value.node);
             stack.extend(producers.filter(|id| self.fixed.contains(id) && nodes.insert(*id)));
+        }
+    }
+
+    /// Adds the producers and readers of scores, which no kernel stores.
+    fn add_scores(&self, nodes: &mut HashSet<NodeId>) {
+        let is_scores = |value: Value| self.graph.ty(value).is_some_and(|ty| ty.layout == Layout::Scores);
+        let mut stack: Vec<NodeId> = nodes.iter().copied().collect();
+        while let Some(id) = stack.pop() {
+            let read = self.graph.inputs(id).into_iter().filter(|&value| is_scores(value)).map(|value| value.node);
+            let own = is_scores(Value { node: id, port: 0 });
+            let users = self.graph.users(id).into_iter().filter(|user| own && self.live.contains(user));
+            stack.extend(read.chain(users).filter(|&id| nodes.insert(id)));
         }
     }
 
