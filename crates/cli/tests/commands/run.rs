@@ -165,7 +165,8 @@ fn a_run_writes_a_trace_of_its_kernels() {
     let (source, out, trace) = (exported("hf_qwen3"), folder.0.join("o.safetensors"), folder.0.join("trace.json"));
     let (model, inputs) = (text(&source.join("model.pt2")), text(&source.join("inputs_0.safetensors")));
     let paths = (text(&out), text(&trace));
-    let command = ["run", &model, "--inputs", &inputs, "--out", &paths.0, "--profile", &paths.1, "--kernel", "cpu", "--json"];
+    let command =
+        ["run", &model, "--inputs", &inputs, "--out", &paths.0, "--profile", &paths.1, "--kernel", "cpu", "--json"];
     let ran = run(&command);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     let trace: serde_json::Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
