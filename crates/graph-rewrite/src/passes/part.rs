@@ -15,7 +15,10 @@ impl Part {
     pub fn new(whole: &Graph, nodes: &[NodeId], outputs: &[Value]) -> Result<Self, GraphError> {
         let (mut graph, mut copies) = (Graph::of_model(whole), Copies::default());
         for &id in nodes {
-            for value in whole.inputs(id).into_iter().chain(whole.size_values(id)) {
+            // The types of operands may have sizes that the node itself does not have.
+            let operands = whole.inputs(id);
+            let sizes: Vec<Value> = operands.iter().flat_map(|value| whole.size_values(value.node)).collect();
+            for value in operands.into_iter().chain(sizes).chain(whole.size_values(id)) {
                 if let (None, Some(ty)) = (copies.get(value), whole.ty(value)) {
                     let input = Input { name: format!("{}.{}", value.node.number(), value.port), ty: ty.clone() };
                     copies.insert(value, Value { node: graph.add(Arc::new(input), &[], "")?, port: 0 });
