@@ -3,7 +3,8 @@
 use rewire::generate::decoder::Config;
 use rewire::graph::DType;
 
-/// Norms of heads and rotations are one kernel; residuals, gates and activations are parts of matmuls.
+/// Queries, keys and values are one matmul, and so are the gate and the values of a feed-forward layer. Norms of heads and rotations are
+/// one kernel; residuals, gates and activations are parts of matmuls.
 #[test]
 fn a_layer_has_few_kernels() {
     let names = |layers: usize| -> Vec<(String, String)> {
@@ -18,10 +19,9 @@ fn a_layer_has_few_kernels() {
     let whole = names(3);
     let layer = whole.iter().filter(|(name, path)| path.contains("layers.1") && name != "set_rows");
     let layer: Vec<&str> = layer.map(|(name, _)| name.as_str()).collect();
-    let mut expected =
-        vec!["rms_norm", "matmul", "rms_norm", "matmul", "rms_norm", "matmul", "softmax_attention", "addmm"];
-    expected.extend(["rms_norm", "matmul", "matmul", "addmm"]);
+    let mut expected = vec!["rms_norm", "matmul", "rms_norm", "rms_norm", "softmax_attention", "addmm"];
+    expected.extend(["rms_norm", "matmul", "addmm"]);
     assert_eq!(layer, expected);
     // Rows of caches are set by one or two kernels for all layers that their bindings allow.
-    assert!(whole.len() - names(2).len() <= 13);
+    assert!(whole.len() - names(2).len() <= 10);
 }
