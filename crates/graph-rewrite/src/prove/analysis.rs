@@ -11,6 +11,7 @@ use super::host::{Host, slot};
 use super::region::{Region, Values};
 use super::{Access, ProveError, Unproven};
 use crate::plan::{HostSlot, Operand, Output, Step};
+use products::elements;
 use rewire_graph::limits::MAX_POINTS;
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Arrange, Dim, Scalar};
@@ -421,8 +422,7 @@ impl<'a> Analysis<'a> {
 
     fn within(&mut self, id: ExprId, dim: &Dim, when: &When) -> bool {
         let (Some(form), extent) = (self.forms.get(&id).cloned(), self.atoms.dim(dim)) else { return false };
-        let below = extent.minus(&form).and_then(|form| form.shifted(-1));
-        self.facts.prove(&form, when) && below.is_some_and(|below| self.facts.prove(&below, when))
+        self.is_below(&form, &extent, when)
     }
 
     fn load(&mut self, id: ExprId, position: u16, index: &[ExprId]) -> Option<LinearExpr> {
@@ -490,14 +490,12 @@ impl<'a> Analysis<'a> {
     /// True if a row is within the rows that offsets divide into samples.
     fn is_divided(&mut self, slot: HostSlot, row: &LinearExpr, when: &When) -> bool {
         let end = self.at(Default::default(), when, |entries| entries.end(slot));
-        let below = end.minus(row).and_then(|rest| rest.shifted(-1));
-        self.facts.prove(row, when) && below.is_some_and(|below| self.facts.prove(&below, when))
+        self.is_below(row, &end, when)
     }
-}
 
-/// The number of elements of a tensor with padded rows, if at most one extent is symbolic.
-fn elements(shape: &[Dim]) -> Option<Dim> {
-    let (last, outer) = shape.split_last()?;
-    let pitch = last.as_const().map_or(last.clone(), |width| width.next_multiple_of(4).into());
-    outer.iter().try_fold(pitch, |product, dim| product.product(dim))
+    /// True if a form is proven to be at least 0 and below another.
+    fn is_below(&mut self, form: &LinearExpr, end: &LinearExpr, when: &When) -> bool {
+        let below = end.minus(form).and_then(|rest| rest.shifted(-1));
+        self.facts.prove(form, when) && below.is_some_and(|below| self.facts.prove(&below, when))
+    }
 }

@@ -52,7 +52,9 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<
         let mut members = region.members(&chosen);
         let time = |members: &[Vec<NodeId>]| seconds(merged(&region.part.graph, members)?, &sizes, context);
         let before = time(&members)?;
-        members.extend(region.members(slice::from_ref(set)));
+        let own = region.members(slice::from_ref(set));
+        debug_assert_eq!(own.len(), 1, "the region contains the siblings that it surrounds");
+        members.extend(own);
         if time(&members)? <= before * EVEN {
             chosen.push(set.clone());
         }

@@ -1,8 +1,9 @@
-//! Indices of tensors whose axes are joined into one: products of a coordinate and a size, and quotients by a size.
+//! Products of sizes. Indices of tensors whose axes are joined into one: products of a coordinate and a size, and quotients by a size.
 
 use super::super::facts::When;
 use super::super::form::{LinearExpr, VarDef};
 use super::{Analysis, MOST};
+use rewire_graph::Dim;
 use rewire_graph::pointwise::{BinaryOp, ExprId};
 
 /// A size that the shape program computes as the product of two values.
@@ -61,9 +62,11 @@ impl Analysis<'_> {
         }
         found
     }
+}
 
-    fn is_below(&mut self, x: &LinearExpr, end: &LinearExpr, when: &When) -> bool {
-        let below = end.minus(x).and_then(|rest| rest.shifted(-1));
-        self.facts.prove(x, when) && below.is_some_and(|below| self.facts.prove(&below, when))
-    }
+/// The number of elements of a tensor with padded rows, if at most one extent is symbolic.
+pub(super) fn elements(shape: &[Dim]) -> Option<Dim> {
+    let (last, outer) = shape.split_last()?;
+    let pitch = last.as_const().map_or(last.clone(), |width| width.next_multiple_of(4).into());
+    outer.iter().try_fold(pitch, |product, dim| product.product(dim))
 }
