@@ -7,7 +7,8 @@ use rewire_graph_rewrite::device::{SubgroupSizes, Target};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
 use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RunValue, Session};
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::ffi::c_int;
+use std::sync::{Mutex, Once, PoisonError};
 
 /// Tensors by name.
 pub type Tensors = HashMap<String, HostTensor>;
@@ -34,6 +35,23 @@ thread_local! {
     static LEASE: Lease = Lease::take();
 }
 
+// SAFETY: the C standard declares `atexit` so, and its handler may be registered by any thread.
+unsafe extern "C" {
+    safe fn atexit(handler: extern "C" fn()) -> c_int;
+}
+
+/// The exit handler, registered after the driver's own and called before it.
+static CLOSES: Once = Once::new();
+
+/// Closes the devices: NVIDIA's driver unloads itself at exit while the threads of open devices still execute it. A new
+/// thread drops them, because the thread-local values of the exiting one are gone.
+extern "C" fn close() {
+    let closing = std::thread::spawn(|| GPUS.lock().unwrap_or_else(PoisonError::into_inner).clear());
+    if closing.join().is_err() {
+        eprintln!("the devices of the tests could not be closed");
+    }
+}
+
 impl Lease {
     fn take() -> Self {
         let mut gpus = GPUS.lock().unwrap();
@@ -49,6 +67,7 @@ impl Lease {
                 Err(_) => gpu,
             });
             gpus.push((gpu.inspect_err(|error| eprintln!("without a GPU: {error}")).ok(), false));
+            CLOSES.call_once(|| assert_eq!(atexit(close), 0, "the system has no room for another exit handler"));
         }
         gpus[place].1 = true;
         Self(place)
