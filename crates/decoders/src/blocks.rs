@@ -2,6 +2,9 @@
 
 use rewire_graph::{DType, Dim, Ragged, Scope, Tensor};
 
+/// The score of a pair that does not attend: its weight is 0.
+const ABSENT: f64 = -1e9;
+
 /// Rows of a cache that sequences read: the row numbers, concatenated, and the number per sequence.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedRows {
@@ -67,6 +70,52 @@ impl Pairs {
         let scores = heads.split(q, heads.queries).scores(&k, rows, keys);
         let scores = bias.map_or_else(|| scores.clone(), |bias| &scores + bias);
         let mixed = scores.softmax_scores(keep, rows, keys).weighted_sum(&v, rows, keys);
+        mixed.reshape([rows.total.clone(), (heads.queries * heads.width).into()])
+    }
+}
+
+/// The queries and keys of whole sequences, padded to the longest of `N` rows. Biases of distances are then a tensor, which
+/// has a gradient.
+#[derive(Clone, Debug)]
+pub(crate) struct Padded {
+    rows: Ragged,
+    longest: Dim,
+    heads: Heads,
+    /// From queries to keys, `[N, N]`.
+    pub distance: Tensor,
+    /// True for the pairs that attend, `[B, 1, N, N]`.
+    keep: Tensor,
+    /// The score of other pairs.
+    absent: Tensor,
+}
+
+impl Padded {
+    /// Queries attend to all keys of their sequence, or to earlier ones and their own.
+    pub fn new(scope: &Scope, rows: &Ragged, heads: Heads, looks_ahead: bool) -> Self {
+        let (longest, one) = (rows.max().as_dim(), Dim::from(1));
+        let position = scope.iota(longest.clone());
+        let key = position.reshape([&one, &longest]);
+        let distance = &key - position.reshape([&longest, &one]);
+        let lengths = rows.lengths.cast(key.dtype());
+        let exists = key.lt(lengths.reshape([rows.batch.clone(), 1.into(), 1.into(), 1.into()]));
+        let keep = if looks_ahead { exists } else { exists.and(distance.le(0)) };
+        Self { rows: rows.clone(), longest, heads, distance, keep, absent: scope.scalar(DType::F32, ABSENT) }
+    }
+
+    /// The values `[H, N, N]` of a table `[V, H]` at rows `[N, N]`, as a matmul: its gradient has no scattered sums.
+    pub fn by_pair(scope: &Scope, table: &Tensor, row: &Tensor) -> Tensor {
+        let (n, count) = (row.dim(0), table.dim(0));
+        let hit = row.reshape([&n, &n, &Dim::from(1)]).equal(scope.iota(count).cast(row.dtype()));
+        hit.cast(DType::F32).matmul(table).permute(&[2, 0, 1])
+    }
+
+    /// Softmax attention of queries, keys and values `[rows, H A]` with biases `[H, N, N]`: `[rows, H A]`.
+    pub fn attention(&self, parts: [&Tensor; 3], bias: &Tensor) -> Tensor {
+        let Self { rows, longest, heads, keep, absent, .. } = self;
+        let padded = |x| heads.split(x, heads.queries).jagged_to_padded(rows, longest, 0.0).permute(&[0, 2, 1, 3]);
+        let [q, k, v] = parts.map(padded);
+        let scores = q.matmul(k.transpose(2, 3)) + bias;
+        let mixed = keep.select(scores, absent).softmax(3).matmul(v).permute(&[0, 2, 1, 3]).padded_to_jagged(rows);
         mixed.reshape([rows.total.clone(), (heads.queries * heads.width).into()])
     }
 }

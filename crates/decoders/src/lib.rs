@@ -133,12 +133,12 @@ impl Config {
         }
     }
 
-    /// The logits `[rows, vocabulary]` of all rows of complete sequences, without caches, from the inputs `lengths`, `tokens`, `cos` and `sin`.
-    /// `None` for models with an encoder.
-    pub fn logits(&self, scope: &Scope) -> Option<Tensor> {
+    /// The logits `[rows, vocabulary]` of all rows of complete sequences, without caches, from the inputs `lengths`, `tokens`, and `cos` and
+    /// `sin` or `encoder.lengths`, integers per sequence, and `encoder.tokens`.
+    pub fn logits(&self, scope: &Scope) -> Tensor {
         match self {
-            Self::Causal(config) => Some(config.forward_whole(scope)),
-            Self::T5(_) => None,
+            Self::Causal(config) => config.forward_whole(scope),
+            Self::T5(config) => config.forward_whole(scope),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use crate::ConfigError;
 use crate::activation::Activation;
-use crate::blocks::{Cache, CachedRows, Heads, Pairs, linear, rms_norm};
+use crate::blocks::{Cache, CachedRows, Heads, Padded, Pairs, linear, rms_norm};
 use crate::keys::Keys;
-use rewire_graph::{DType, HostTensor, Scope, Tensor};
+use rewire_graph::{DType, HostTensor, Ragged, Scope, Tensor};
 use serde_json::Value;
 
 /// The sizes and options of an encoder-decoder model.
@@ -73,79 +73,131 @@ impl T5Config {
     /// The logits of the rows in the input `wanted`. The encoder writes keys and values of its tokens to the decoder's
     /// cross-attention caches.
     pub(crate) fn forward(&self, scope: &Scope) -> Tensor {
-        let table = scope.weight("shared.weight", [self.vocabulary, self.width]);
+        let table = self.table(scope);
         let prompts = CachedRows::input(scope, "encoder.kept", &scope.size("prompts"));
         let tokens = scope.input("encoder.tokens", DType::U32, [prompts.rows.total.clone()]);
-        let encoded = scope.module("encoder", |scope| self.encode(scope, &table.gather(&tokens), &prompts));
-        let hidden = scope.module("decoder", |scope| self.decode(scope, &table, &encoded, &prompts));
-        let hidden = if self.is_scaled { hidden * (self.width as f64).sqrt().recip() } else { hidden };
+        let encoded = scope.module("encoder", |scope| {
+            let pairs = Pairs { rows: prompts.rows.clone(), keys: prompts.rows.clone(), heads: self.heads };
+            let [row, key] = pairs.positions(None);
+            let bias = self.by_distance(scope, true).gather_scores(self.buckets.place(&(key - row)));
+            self.encode(scope, &table.gather(&tokens), |_, parts| pairs.attention(parts, Some(&bias), None))
+        });
+        let hidden = scope.module("decoder", |scope| self.decode_cached(scope, &table, &encoded, &prompts));
+        self.head(scope, &hidden, &table)
+    }
+
+    /// The logits of all rows of complete sequences, without caches.
+    pub(crate) fn forward_whole(&self, scope: &Scope) -> Tensor {
+        let (table, batch) = (self.table(scope), scope.size("sequences"));
+        let [prompts, rows] = ["encoder.lengths", "lengths"].map(|name| scope.lengths(name, &batch));
+        let tokens = |name, rows: &Ragged| table.gather(&scope.input(name, DType::U32, [rows.total.clone()]));
+        let own = |scope: &Scope, rows: &Ragged, looks_ahead| {
+            let own = Padded::new(scope, rows, self.heads, looks_ahead);
+            let buckets = self.buckets.by_distance(scope, looks_ahead);
+            let bias = Padded::by_pair(scope, &self.biases(scope), &buckets.gather(self.buckets.place(&own.distance)));
+            move |_: &Scope, parts: [&Tensor; 3]| own.attention(parts, &bias)
+        };
+        let encoded = scope.module("encoder", |scope| {
+            self.encode(scope, &tokens("encoder.tokens", &prompts), own(scope, &prompts, true))
+        });
+        let hidden = scope.module("decoder", |scope| {
+            let across = Pairs { rows: rows.clone(), keys: prompts.clone(), heads: self.heads };
+            let crossed = |scope: &Scope, q: &Tensor| {
+                let [k, v] = ["k", "v"].map(|name| self.part(scope, name, &encoded));
+                across.attention([q, &k, &v], None, None)
+            };
+            let x = self.decode(scope, &tokens("tokens", &rows), own(scope, &rows, false), crossed);
+            rms_norm(scope, "final_layer_norm", &x, self.eps)
+        });
+        self.head(scope, &hidden, &table)
+    }
+
+    fn table(&self, scope: &Scope) -> Tensor {
+        scope.weight("shared.weight", [self.vocabulary, self.width])
+    }
+
+    fn head(&self, scope: &Scope, hidden: &Tensor, table: &Tensor) -> Tensor {
+        let hidden = if self.is_scaled { hidden * (self.width as f64).sqrt().recip() } else { hidden.clone() };
         match self.is_tied {
-            true => hidden.linear(&table, None),
+            true => hidden.linear(table, None),
             false => linear(scope, "lm_head", &hidden, self.vocabulary, false),
         }
     }
 
-    fn encode(&self, scope: &Scope, x: &Tensor, prompts: &CachedRows) -> Tensor {
-        let rows = &prompts.rows;
-        let pairs = Pairs { rows: rows.clone(), keys: rows.clone(), heads: self.heads };
-        let [row, key] = pairs.positions(None);
-        let bias = self.bias(scope, &(key - row), true);
+    /// The encoder, with the attention of queries, keys and values.
+    fn encode(&self, scope: &Scope, x: &Tensor, attended: impl Fn(&Scope, [&Tensor; 3]) -> Tensor) -> Tensor {
         let x = (0..self.blocks[0]).fold(x.clone(), |x, block| {
             scope.module(&format!("block.{block}.layer"), |scope| {
-                let normed = rms_norm(scope, "0.layer_norm", &x, self.eps);
-                let attended = scope.module("0.SelfAttention", |scope| {
-                    let [q, k, v] = ["q", "k", "v"].map(|name| self.part(scope, name, &normed));
-                    self.joined(scope, &pairs.attention([&q, &k, &v], Some(&bias), None))
-                });
+                let attended = self.self_attention(scope, &x, &attended);
                 self.feed_forward(scope, "1", &(x + attended))
             })
         });
         rms_norm(scope, "final_layer_norm", &x, self.eps)
     }
 
-    fn decode(&self, scope: &Scope, table: &Tensor, encoded: &Tensor, prompts: &CachedRows) -> Tensor {
+    /// The decoder up to its last norm, with the attention of queries, keys and values of its rows, and that of queries to the
+    /// prompt.
+    fn decode(
+        &self,
+        scope: &Scope,
+        x: &Tensor,
+        attended: impl Fn(&Scope, [&Tensor; 3]) -> Tensor,
+        crossed: impl Fn(&Scope, &Tensor) -> Tensor,
+    ) -> Tensor {
+        (0..self.blocks[1]).fold(x.clone(), |x, block| {
+            scope.module(&format!("block.{block}.layer"), |scope| {
+                let attended = self.self_attention(scope, &x, &attended);
+                let x = x + attended;
+                let normed = rms_norm(scope, "1.layer_norm", &x, self.eps);
+                let attended = scope.module("1.EncDecAttention", |scope| {
+                    self.joined(scope, &crossed(scope, &self.part(scope, "q", &normed)))
+                });
+                self.feed_forward(scope, "2", &(x + attended))
+            })
+        })
+    }
+
+    /// The decoder with caches, for the rows in the input `wanted`.
+    fn decode_cached(&self, scope: &Scope, table: &Tensor, encoded: &Tensor, prompts: &CachedRows) -> Tensor {
         let batch = scope.size("sequences");
         let rows = scope.lengths("lengths", &batch);
         let index = |name: &str| scope.input(name, DType::U32, [rows.total.clone()]);
         let (tokens, kept) = (index("tokens"), index("kept"));
         let [before, memory] = ["before", "memory"].map(|name| CachedRows::input(scope, name, &batch));
-        let [own, cross] = [before.rows.plus(&rows), memory.rows.clone()].map(|keys| Pairs {
+        let [own, across] = [before.rows.plus(&rows), memory.rows.clone()].map(|keys| Pairs {
             rows: rows.clone(),
             keys,
             heads: self.heads,
         });
         let [row, key] = own.positions(Some(&before.rows));
-        let bias = self.bias(scope, &(&key - &row), false);
+        let bias = self.by_distance(scope, false).gather_scores(self.buckets.place(&(&key - &row)));
         let keep = key.le(&row);
         let cache_rows = scope.size("cache rows");
+        let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
         let inner = self.heads.queries * self.heads.width;
-        let x = (0..self.blocks[1]).fold(table.gather(&tokens), |x, block| {
-            scope.module(&format!("block.{block}.layer"), |scope| {
-                let normed = rms_norm(scope, "0.layer_norm", &x, self.eps);
-                let attended = scope.module("0.SelfAttention", |scope| {
-                    let [q, k, v] = ["q", "k", "v"].map(|name| self.part(scope, name, &normed));
-                    let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
-                    let old = cache.read(scope, &before.index, inner);
-                    cache.write(scope, &kept, [&k, &v]);
-                    let all = |old: &Tensor, new: &Tensor| old.jagged_concat(&before.rows, new, &rows).0;
-                    let (k, v) = (all(&old[0], &k), all(&old[1], &v));
-                    self.joined(scope, &own.attention([&q, &k, &v], Some(&bias), Some(&keep)))
-                });
-                let x = x + attended;
-                let normed = rms_norm(scope, "1.layer_norm", &x, self.eps);
-                let attended = scope.module("1.EncDecAttention", |scope| {
-                    let cache = Cache { names: ["k_cache", "v_cache"], rows: &cache_rows };
-                    let [k, v] = cache.read(scope, &memory.index, inner);
-                    let new = ["k", "v"].map(|name| self.part(scope, name, encoded));
-                    cache.write(scope, &prompts.index, new.each_ref());
-                    let q = self.part(scope, "q", &normed);
-                    self.joined(scope, &cross.attention([&q, &k, &v], None, None))
-                });
-                self.feed_forward(scope, "2", &(x + attended))
-            })
-        });
+        let attended = |scope: &Scope, [q, k, v]: [&Tensor; 3]| {
+            let old = cache.read(scope, &before.index, inner);
+            cache.write(scope, &kept, [k, v]);
+            let all = |old: &Tensor, new: &Tensor| old.jagged_concat(&before.rows, new, &rows).0;
+            own.attention([q, &all(&old[0], k), &all(&old[1], v)], Some(&bias), Some(&keep))
+        };
+        let crossed = |scope: &Scope, q: &Tensor| {
+            let [k, v] = cache.read(scope, &memory.index, inner);
+            let new = ["k", "v"].map(|name| self.part(scope, name, encoded));
+            cache.write(scope, &prompts.index, new.each_ref());
+            across.attention([q, &k, &v], None, None)
+        };
+        let x = self.decode(scope, &table.gather(&tokens), attended, crossed);
         let wanted = scope.input("wanted", DType::U32, [scope.size("wanted rows")]);
         rms_norm(scope, "final_layer_norm", &x.gather(&wanted), self.eps)
+    }
+
+    fn self_attention(&self, scope: &Scope, x: &Tensor, attended: impl Fn(&Scope, [&Tensor; 3]) -> Tensor) -> Tensor {
+        let normed = rms_norm(scope, "0.layer_norm", x, self.eps);
+        scope.module("0.SelfAttention", |scope| {
+            let parts = ["q", "k", "v"].map(|name| self.part(scope, name, &normed));
+            self.joined(scope, &attended(scope, parts.each_ref()))
+        })
     }
 
     fn part(&self, scope: &Scope, name: &str, x: &Tensor) -> Tensor {
@@ -172,20 +224,28 @@ impl T5Config {
         })
     }
 
-    /// The bias of every pair by its distance. All blocks use the table of the first block.
-    fn bias(&self, scope: &Scope, distance: &Tensor, looks_ahead: bool) -> Tensor {
+    /// The biases `[buckets, heads]` of an encoder or a decoder. All blocks use the table of the first block.
+    fn biases(&self, scope: &Scope) -> Tensor {
         let name = "block.0.layer.0.SelfAttention.relative_attention_bias.weight";
-        let table = scope.weight(name, [self.buckets.count, self.heads.queries]);
-        let by_distance = table.gather(&scope.constant(HostTensor::vector(&self.buckets.by_distance(looks_ahead))));
-        let most = self.buckets.most as i64;
-        by_distance.gather_scores(&(distance.clamp(Some(-most), Some(most)) + most))
+        scope.weight(name, [self.buckets.count, self.heads.queries])
+    }
+
+    /// The biases `[distances, heads]` of the distances of [`Buckets::place`].
+    fn by_distance(&self, scope: &Scope, looks_ahead: bool) -> Tensor {
+        self.biases(scope).gather(self.buckets.by_distance(scope, looks_ahead))
     }
 }
 
 impl Buckets {
+    /// The place of each distance from a query to a key in [`Buckets::by_distance`].
+    fn place(self, distance: &Tensor) -> Tensor {
+        let most = self.most as i64;
+        distance.clamp(Some(-most), Some(most)) + most
+    }
+
     /// The buckets of the distances `-most..=most` from a query to a key. With `looks_ahead`, half of the buckets are for
     /// later keys.
-    fn by_distance(self, looks_ahead: bool) -> Vec<u32> {
+    fn by_distance(self, scope: &Scope, looks_ahead: bool) -> Tensor {
         let most = self.most as i64;
         let bucket = |distance: i64| {
             let count = if looks_ahead { self.count / 2 } else { self.count };
@@ -196,7 +256,7 @@ impl Buckets {
             };
             (first + self.bucket(distance as usize, count)) as u32
         };
-        (-most..=most).map(bucket).collect()
+        scope.constant(HostTensor::vector(&(-most..=most).map(bucket).collect::<Vec<u32>>()))
     }
 
     /// The bucket of a distance, with every step rounded to f32 as in the reference.

@@ -67,9 +67,6 @@ pub enum GenerateError {
         /// The index of the token in the sequence.
         place: usize,
     },
-    /// Models with an encoder cannot be trained.
-    #[error("a model with an encoder cannot be trained: expected one that continues its prompt")]
-    Encoder,
     /// A training failed.
     #[cfg(feature = "train")]
     #[error("the training failed")]

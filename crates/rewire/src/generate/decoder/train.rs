@@ -14,11 +14,13 @@ const ABSENT: f64 = -1e9;
 /// The objective that trains a decoder to continue sequences: the output `loss` is the mean cross entropy over the whole vocabulary of the tokens
 /// after each prompt. [`examples`] makes its inputs.
 ///
+/// A T5 model reads a prompt in its encoder, and pads sequences to the longest for its biases of distances.
+///
 /// # Errors
-/// [`GenerateError::Encoder`] for a model with an encoder.
+/// [`GenerateError::Config`] names the operator that rejected its operands.
 pub fn objective(config: &Config) -> Result<Objective, GenerateError> {
     let scope = Scope::new().without_places().with_mode(Mode::Train);
-    let logits = config.logits(&scope).ok_or(GenerateError::Encoder)?;
+    let logits = config.logits(&scope);
     of_logits(scope, &logits)
 }
 
@@ -26,10 +28,10 @@ pub fn objective(config: &Config) -> Result<Objective, GenerateError> {
 /// makes its inputs.
 ///
 /// # Errors
-/// [`GenerateError::Encoder`] for a model with an encoder.
+/// As [`objective`].
 pub fn objective_in_trie(config: &Config) -> Result<Objective, GenerateError> {
     let scope = Scope::new().without_places().with_mode(Mode::Train);
-    let logits = config.logits(&scope).ok_or(GenerateError::Encoder)?;
+    let logits = config.logits(&scope);
     let allowed = scope.input(ALLOWED, DType::Bool, [logits.dim(0), logits.dim(1)]);
     let absent = scope.constant(HostTensor::vector(&[ABSENT as f32]));
     of_logits(scope, &allowed.select(&logits, &absent))
@@ -48,23 +50,34 @@ fn of_logits(scope: Scope, logits: &Tensor) -> Result<Objective, GenerateError> 
 /// The inputs of a batch of sequences, each with the length of its prompt, whose tokens do not count in the loss.
 ///
 /// # Errors
-/// [`GenerateError::Prompt`] for a sequence without a prompt or without tokens after it, [`GenerateError::Encoder`] for a model with an encoder.
+/// [`GenerateError::Prompt`] for a sequence without a prompt or without tokens after it.
 pub fn examples(config: &Config, sequences: &[(&[u32], usize)]) -> Result<Inputs, GenerateError> {
-    let rope = config.rope().ok_or(GenerateError::Encoder)?;
-    let (mut tokens, mut targets, mut weights, mut positions) = (vec![], vec![], vec![], vec![]);
+    let (mut prompts, mut tokens, mut targets, mut weights, mut positions) = (vec![], vec![], vec![], vec![], vec![]);
     for (prompt, &(sequence, given)) in sequences.iter().enumerate() {
         if given == 0 || given >= sequence.len() {
             return Err(GenerateError::Prompt { prompt });
         }
-        let (own, next) = (sequence.get(..sequence.len() - 1).unwrap_or(&[]), sequence.get(1..).unwrap_or(&[]));
-        tokens.push(own.to_vec());
+        let (prompted, learned) = sequence.split_at(given);
+        let (begin, next) = match config.start() {
+            Some(start) => (&[start][..], learned),
+            None => (prompted, sequence.get(1..).unwrap_or(&[])),
+        };
+        let mut own = [begin, learned].concat();
+        own.pop();
+        weights.extend((0..own.len()).map(|place| if place + 1 < begin.len() { 0.0f32 } else { 1.0 }));
         targets.extend(next.iter().map(|&token| i64::from(token)));
-        weights.extend((1..sequence.len()).map(|place| if place < given { 0.0f32 } else { 1.0 }));
         positions.extend(0..own.len() as u32);
+        prompts.push(prompted.to_vec());
+        tokens.push(own);
     }
-    let [cos, sin] = rope.tables(&positions)?;
     let inputs = Inputs::new().with("lengths", lengths(tokens.iter())).with("tokens", joined(tokens.iter()));
-    let inputs = inputs.with("cos", cos).with("sin", sin);
+    let inputs = match config.rope() {
+        Some(rope) => {
+            let [cos, sin] = rope.tables(&positions)?;
+            inputs.with("cos", cos).with("sin", sin)
+        }
+        None => inputs.with("encoder.lengths", lengths(prompts.iter())).with("encoder.tokens", joined(prompts.iter())),
+    };
     Ok(inputs.with(TARGETS, HostTensor::vector(&targets)).with(WEIGHTS, HostTensor::vector(&weights)))
 }
 
@@ -79,7 +92,8 @@ pub fn examples_in_trie(config: &Config, sequences: &[(&[u32], usize)], trie: &T
     for (place, (sequence, given)) in sequences.iter().enumerate() {
         let (given, learned) = sequence.split_at(*given);
         // Rows before the last given token have no loss.
-        allowed.resize(allowed.len() + (given.len() - 1) * vocabulary, true);
+        let free = if config.start().is_some() { 0 } else { given.len() - 1 };
+        allowed.resize(allowed.len() + free * vocabulary, true);
         for (tokens, token) in trie.walk(learned).zip(given.len()..) {
             let tokens = tokens.ok_or(GenerateError::Outside { sequence: place, place: token })?;
             let first = allowed.len();
@@ -89,7 +103,7 @@ pub fn examples_in_trie(config: &Config, sequences: &[(&[u32], usize)], trie: &T
                 *allowed.ok_or(GenerateError::Token { token, vocabulary })? = true;
             }
         }
-        rows += sequence.len() - 1;
+        rows += free + learned.len();
     }
     Ok(inputs.with(ALLOWED, HostTensor::new(vec![rows, vocabulary], &allowed)?))
 }
