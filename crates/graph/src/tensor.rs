@@ -275,6 +275,29 @@ impl HostTensor {
         Self::from_shared(self.dtype, shape, self.data)
     }
 
+    /// The tensor with each row divided into groups, of which `shape` has one more dimension; unchanged if `shape` is not
+    /// of these. Rows with a scale become `F32`.
+    ///
+    /// ```
+    /// use rewire_graph::HostTensor;
+    /// let rows = HostTensor::f32([2, 4], &[0.0; 8])?;
+    /// assert_eq!(rows.clone().in_groups(&[2, 2, 2])?.shape(), [2, 2, 2]);
+    /// assert_eq!(rows.in_groups(&[4, 2])?.shape(), [2, 4]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`StoredTypeError`] if memory for the result cannot be allocated.
+    pub fn in_groups(self, shape: &[usize]) -> Result<Self, StoredTypeError> {
+        match (shape, self.shape.as_slice()) {
+            ([outer @ .., groups, group], [own @ .., width]) if own == outer && groups * group == *width => {
+                let floats = if self.dtype.format().is_written() { self } else { self.stored_as(DType::F32)? };
+                Ok(floats.reshape(shape.to_vec())?)
+            }
+            _ => Ok(self),
+        }
+    }
+
     /// All elements as f64; bools are 0 and 1. Integers beyond 2^53 are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         match self.dtype.format().codec {

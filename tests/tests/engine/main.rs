@@ -7,6 +7,7 @@ mod equivalence;
 mod floats;
 mod fusion;
 mod gradients;
+mod grouped;
 mod hostile;
 mod inputs;
 mod models;

@@ -39,8 +39,8 @@ pub struct Generate {
     /// A token that ends a sequence, in addition to `eos_token_id` of the configuration. May be given several times.
     #[arg(long, value_name = "TOKEN", conflicts_with = "trie")]
     pub stop: Vec<u32>,
-    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; the model's types if
-    /// left out.
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each, or as int4 with one per 32
+    /// columns; the model's types if left out.
     #[arg(long, value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,

@@ -86,8 +86,8 @@ impl FromStr for Asked {
 /// Storage types of a model's floats.
 #[derive(Debug, clap::Args)]
 pub struct Stored {
-    /// Storage of weights: f32, f16 or bf16, or matrices as int8 or int4 rows with a scale each; the model's types if
-    /// left out.
+    /// Storage of weights: f32, f16 or bf16, or matrices as int8 rows with a scale each, or as int4 with one per 32
+    /// columns; the model's types if left out.
     #[arg(long, env = "REWIRE_DTYPE", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     pub dtype: Option<DType>,

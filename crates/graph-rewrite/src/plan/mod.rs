@@ -3,6 +3,7 @@
 mod computation;
 mod custom;
 mod early;
+mod groups;
 mod limits;
 mod lookups;
 mod scheduled;
@@ -141,6 +142,9 @@ pub struct Plan {
     /// Parameters stored by column: the bound tensor has the last two dimensions of the buffer swapped.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub by_column: BTreeSet<BufferId>,
+    /// Parameters stored in groups: the last two dimensions of the buffer are one of the bound tensor.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub in_groups: BTreeSet<BufferId>,
     /// Steps that a session computes once from parameters, in order, on the CPU: merged weights of layers, for
     /// instance.
     pub load: Vec<Step>,
@@ -198,7 +202,16 @@ impl Plan {
 
     /// Names of the parameters that are stored by column ([`Plan::by_column`]).
     pub fn parameters_by_column(&self) -> impl Iterator<Item = &str> {
-        self.by_column.iter().filter_map(|id| match &self.buffer(*id)?.source {
+        self.names(&self.by_column)
+    }
+
+    /// Names of the parameters that are stored in groups ([`Plan::in_groups`]).
+    pub fn parameters_in_groups(&self) -> impl Iterator<Item = &str> {
+        self.names(&self.in_groups)
+    }
+
+    fn names<'a>(&'a self, ids: &'a BTreeSet<BufferId>) -> impl Iterator<Item = &'a str> {
+        ids.iter().filter_map(|id| match &self.buffer(*id)?.source {
             Source::Parameter(name) => Some(name.as_str()),
             _ => None,
         })

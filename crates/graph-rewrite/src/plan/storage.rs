@@ -1,7 +1,8 @@
 use super::{Binding, Buffer, BufferId, Computation, Plan, Source, Step};
 use crate::schedule::{Analysis, Bound, Schedule};
 use rewire_graph::pointwise::Expr;
-use rewire_graph::{DType, Dim};
+use rewire_graph::{DType, Dim, Ordered};
+use std::collections::BTreeMap;
 
 /// Storage types of a plan's floats and types of accumulators; `None` leaves them unchanged. Other arithmetic is f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,8 +12,9 @@ pub struct Precision {
     /// Embedding tables whose rows are not pooled, in models with such tables; like `tables` if `None`.
     pub sequence_tables: Option<DType>,
     /// All other parameters, and values computed from parameters when a plan is loaded. A type that kernels cannot
-    /// write, such as `Rows8`, applies to parameters with at least two dimensions; operands of matmuls are stored with
-    /// one row per column of the result.
+    /// write, such as `Rows8`, applies to parameters with at least two dimensions, and to computed values that are rows
+    /// of these; operands of matmuls are stored with one row per column of the result. In `Rows4` and `Rows2`, each 32
+    /// elements of a row have a scale, if the width of the rows is a multiple of 32.
     pub weights: Option<DType>,
     /// Values between steps, if kernels can write the type.
     pub activations: Option<DType>,
@@ -50,11 +52,11 @@ impl Precision {
             Source::Step => self.activations,
             _ => None,
         };
-        dtype.filter(|dtype| is_written(*dtype))
+        dtype.filter(|dtype| is_written(*dtype) || buffer.source == Source::Load)
     }
 }
 
-fn is_written(dtype: DType) -> bool {
+pub(super) fn is_written(dtype: DType) -> bool {
     dtype.format().is_written()
 }
 
@@ -70,43 +72,39 @@ impl Plan {
     /// Inputs and outputs keep their types, and so do parameters that are rows with a scale. [`Plan::check_limits`]
     /// checks whether a type supports the row widths.
     pub fn store(&mut self, precision: Precision, table: impl Fn(&str) -> Option<Table>) {
-        let outputs: Vec<Binding> = self.outputs.iter().map(|output| output.value).collect();
-        let mut changed = vec![None; self.buffers.len()];
-        for (number, buffer) in self.buffers.iter_mut().enumerate() {
-            let is_float = buffer.dtype.is_float() && is_written(buffer.dtype);
-            let bound = Binding::Buffer(BufferId(number as u32));
-            if let Some(dtype) = precision.of(buffer, &table).filter(|_| is_float && !outputs.contains(&bound)) {
-                buffer.dtype = dtype;
-                changed[number] = Some(dtype);
-            }
+        let changed = self.changed(precision, table);
+        for (id, dtype) in &changed {
+            self.buffers[id.0 as usize].dtype = *dtype;
         }
-        let scaled =
-            (0..).map(BufferId).zip(&changed).filter(|(_, dtype)| dtype.is_some_and(|dtype| !is_written(dtype)));
-        let summed: Vec<BufferId> = scaled.map(|(id, _)| id).filter(|id| self.is_summed_by_row(*id)).collect();
+        let scaled: Vec<BufferId> =
+            changed.iter().filter(|(_, dtype)| !is_written(**dtype)).map(|(id, _)| *id).collect();
+        let summed: Vec<BufferId> = scaled.iter().copied().filter(|id| self.is_summed_by_row(*id)).collect();
         summed.into_iter().for_each(|id| self.turn(id));
-        let changed = |id: &BufferId| changed.get(id.0 as usize).copied().flatten();
-        for step in self.load.iter_mut().chain(&mut self.steps) {
-            for (operand, read) in step.computation.body_mut().operands.iter_mut().zip(&step.reads) {
-                if let Binding::Buffer(id) = read
-                    && let Some(dtype) = changed(id)
-                {
-                    operand.dtype = dtype;
-                }
-            }
-            for (target, stored) in step.computation.stored_mut() {
-                if let Some(dtype) = step.writes.get(usize::from(target)).and_then(changed) {
-                    *stored = dtype;
-                }
-            }
-        }
+        let is_kept = |id: BufferId| self.buffers[id.0 as usize].source == Source::Load && scaled.contains(&id);
+        let floats: BTreeMap<BufferId, DType> = changed.clone().into_iter().filter(|(id, _)| !is_kept(*id)).collect();
+        self.load.iter_mut().for_each(|step| step.store(&floats));
+        self.steps.iter_mut().for_each(|step| step.store(&changed));
+        scaled.into_iter().for_each(|id| self.divide(id));
         if let Some(sums) = precision.sums {
             self.steps.iter_mut().for_each(|step| step.computation.keep_sums(sums));
         }
     }
 
+    /// The new types of buffers.
+    fn changed(&self, precision: Precision, table: impl Fn(&str) -> Option<Table>) -> BTreeMap<BufferId, DType> {
+        let is_output = |id: BufferId| self.outputs.iter().any(|output| output.value == Binding::Buffer(id));
+        let dtype = |(id, buffer): (BufferId, &Buffer)| {
+            let dtype = precision.of(buffer, &table)?;
+            let is_float = buffer.dtype.is_float() && is_written(buffer.dtype);
+            let keeps = is_written(dtype) || buffer.source != Source::Load || self.has_copied_rows(id);
+            (is_float && keeps && !is_output(id)).then_some((id, dtype))
+        };
+        (0..).map(BufferId).zip(&self.buffers).filter_map(dtype).ordered_map()
+    }
+
     /// True if the row of a matrix is a reduced index in all loads. A scale per row then cannot be applied to the
     /// result.
-    fn is_summed_by_row(&self, id: BufferId) -> bool {
+    pub(super) fn is_summed_by_row(&self, id: BufferId) -> bool {
         let reads = |step: &&Step| step.reads.contains(&Binding::Buffer(id));
         let mut steps = self.steps.iter().filter(reads).peekable();
         steps.peek().is_some() && !self.load.iter().any(|step| reads(&step)) && steps.all(|step| step.sums_rows_of(id))
@@ -134,6 +132,22 @@ impl Plan {
 }
 
 impl Step {
+    /// Sets the types of operands and results in memory.
+    fn store(&mut self, types: &BTreeMap<BufferId, DType>) {
+        for (operand, read) in self.computation.body_mut().operands.iter_mut().zip(&self.reads) {
+            if let Binding::Buffer(id) = read
+                && let Some(dtype) = types.get(id)
+            {
+                operand.dtype = *dtype;
+            }
+        }
+        for (target, stored) in self.computation.stored_mut() {
+            if let Some(dtype) = self.writes.get(usize::from(target)).and_then(|id| types.get(id)) {
+                *stored = *dtype;
+            }
+        }
+    }
+
     /// True if the row in all loads from a buffer is a reduced coordinate, and the column is not.
     fn sums_rows_of(&self, id: BufferId) -> bool {
         let Computation::Nest(nest) = &self.computation else { return false };

@@ -1,6 +1,6 @@
 //! Deltas of models in files.
 
-use super::rewritten::Rewritten;
+use super::rewritten::{Layouts, Rewritten};
 use super::{Delta, DeltaError, ModelVersion};
 use crate::package::{Package, PackageError, Tables};
 use crate::predict::ModelIds;
@@ -8,7 +8,7 @@ use crate::rank::{RankError, read_config_text, read_package, read_weights};
 use crate::weights::{Weights, with_columns};
 use crate::{write_file, write_file_with};
 use rewire_runtime::{Mapping, replace_file_with};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -45,10 +45,10 @@ impl<'a> Changed<'a> {
     fn new(
         config: Option<&str>,
         weights: &Weights<'_>,
-        by_column: HashSet<&'a str>,
+        layouts: Layouts<'a>,
         deltas: &'a [PathBuf],
     ) -> Result<Self, RankError> {
-        let mut rewritten = Rewritten::new(weights, by_column)?;
+        let mut rewritten = Rewritten::new(weights, layouts)?;
         let (mut version, mut ids) = (ModelVersion::of(weights)?, ModelIds::new(config, weights)?);
         for path in deltas {
             let delta = Delta::read(path)?;
@@ -73,7 +73,7 @@ fn unwritten(path: &Path) -> impl Fn(io::Error) -> DeltaError {
 
 fn to_folder(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersion, RankError> {
     let (config, weights) = (read_config_text(model, Mapping::Large)?, read_weights(model, Mapping::Large)?);
-    let changed = Changed::new(Some(&config), &weights, HashSet::new(), deltas)?;
+    let changed = Changed::new(Some(&config), &weights, Layouts::default(), deltas)?;
     if out.exists() {
         if read_config_text(out, Mapping::Large).is_ok_and(|own| own != config) {
             return Err(unwritten(out)(io::Error::other("it holds another model")).into());
@@ -107,8 +107,7 @@ fn write_folder(config: &str, changed: &Changed<'_>, out: &Path) -> Result<(), D
 fn to_package(model: &Path, deltas: &[PathBuf], out: &Path) -> Result<ModelVersion, RankError> {
     let package = read_package(model, Mapping::Large)?;
     let plan = package.plan()?;
-    let by_column: HashSet<&str> = plan.parameters_by_column().collect();
-    let mut changed = Changed::new(package.config(), package.weights(), by_column, deltas)?;
+    let mut changed = Changed::new(package.config(), package.weights(), Layouts::of(&plan), deltas)?;
     changed.metadata.extend(with_columns(plan.parameters_by_column()));
     let apart = changed.rewritten.split(&package.names_of_tables_apart().collect());
     let tables = package.tables_file().map(|file| write_tables(file, &changed, &apart, out)).transpose()?;

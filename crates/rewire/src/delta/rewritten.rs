@@ -3,6 +3,7 @@
 use super::{Delta, DeltaError};
 use crate::weights::{Described, Weights, described, file_bytes, header};
 use rewire_graph::{HostTensor, Ordered, TensorSizeError};
+use rewire_graph_rewrite::plan::Plan;
 use rewire_runtime::{ParameterUpdate, RuntimeError};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -14,7 +15,20 @@ use std::path::PathBuf;
 /// form are not copied.
 pub(super) struct Rewritten<'a> {
     pub tensors: BTreeMap<String, HostTensor>,
+    layouts: Layouts<'a>,
+}
+
+/// Names of the tensors that are stored by column ([`Plan::by_column`]) and in groups ([`Plan::in_groups`]).
+#[derive(Clone, Debug, Default)]
+pub(super) struct Layouts<'a> {
     by_column: HashSet<&'a str>,
+    in_groups: HashSet<&'a str>,
+}
+
+impl<'a> Layouts<'a> {
+    pub fn of(plan: &'a Plan) -> Self {
+        Self { by_column: plan.parameters_by_column().collect(), in_groups: plan.parameters_in_groups().collect() }
+    }
 }
 
 /// New values of a tensor in its storage type.
@@ -29,13 +43,13 @@ fn in_memory(error: TensorSizeError) -> DeltaError {
 
 impl<'a> Rewritten<'a> {
     /// The tensors of weights; some are to be stored by column.
-    pub fn new(weights: &Weights<'_>, by_column: HashSet<&'a str>) -> Result<Self, DeltaError> {
+    pub fn new(weights: &Weights<'_>, layouts: Layouts<'a>) -> Result<Self, DeltaError> {
         let mut tensors = BTreeMap::new();
         for name in weights.names() {
-            let tensor = weights.laid(name, by_column.contains(name)).map_err(in_memory)?;
+            let tensor = weights.laid(name, layouts.by_column.contains(name)).map_err(in_memory)?;
             tensors.extend(tensor.map(|tensor| (name.to_owned(), tensor)));
         }
-        Ok(Self { tensors, by_column })
+        Ok(Self { tensors, layouts })
     }
 
     /// Moves some tensors out.
@@ -43,7 +57,7 @@ impl<'a> Rewritten<'a> {
         let taken = std::mem::take(&mut self.tensors);
         let (moved, stay) = taken.into_iter().partition(|(name, _)| names.contains(name.as_str()));
         self.tensors = stay;
-        Self { tensors: moved, by_column: self.by_column.clone() }
+        Self { tensors: moved, layouts: self.layouts.clone() }
     }
 
     /// Checks that a delta fits.
@@ -89,7 +103,13 @@ impl<'a> Rewritten<'a> {
     /// The stored form of a change.
     fn stored(&self, name: &str, change: &ParameterUpdate) -> Result<Stored, DeltaError> {
         let Some(before) = self.tensors.get(name) else { return Err(DeltaError::Unknown { name: name.to_owned() }) };
-        let (by_column, mut shape) = (self.by_column.contains(name), before.shape().to_vec());
+        let Layouts { by_column, in_groups } = &self.layouts;
+        let (by_column, in_groups, mut shape) =
+            (by_column.contains(name), in_groups.contains(name), before.shape().to_vec());
+        if let (true, [_, .., groups, group]) = (in_groups, shape.as_mut_slice()) {
+            *groups *= *group;
+            shape.pop();
+        }
         if let (true, [.., rows, columns]) = (by_column, shape.as_mut_slice()) {
             std::mem::swap(rows, columns);
         }
@@ -103,7 +123,9 @@ impl<'a> Rewritten<'a> {
                 return Err(RuntimeError::ParameterValue { name, element, value, dtype }.into());
             }
             let laid = if by_column { tensor.clone().transposed().map_err(in_memory)? } else { tensor.clone() };
-            laid.stored_as(before.dtype()).map_err(|error| DeltaError::from(RuntimeError::of_stored(name, error)))
+            let laid = if in_groups { laid.in_groups(before.shape()) } else { Ok(laid) };
+            let laid = laid.and_then(|laid| laid.stored_as(before.dtype()));
+            laid.map_err(|error| DeltaError::from(RuntimeError::of_stored(name, error)))
         };
         match change {
             ParameterUpdate::Whole(tensor) => Ok(Stored::Whole(stored(tensor, shape)?)),
@@ -111,7 +133,7 @@ impl<'a> Rewritten<'a> {
                 Err(DeltaError::content(name, "it is stored by column: its rows cannot be replaced"))
             }
             ParameterUpdate::Rows { rows, values } => {
-                let &[height, width] = shape.as_slice() else {
+                let (&[height, width], false) = (shape.as_slice(), in_groups) else {
                     return Err(DeltaError::content(name, "it is not a table"));
                 };
                 match rows.iter().find(|row| **row as usize >= height) {

@@ -7,7 +7,7 @@ use crate::delta::ModelVersion;
 use crate::package::{Contents, Package, PackageError, Tables, TargetKernels};
 use crate::program::Signature;
 use crate::weights::{Weights, serialize, with_columns};
-use rewire_graph::{DType, Graph, HostTensor};
+use rewire_graph::{Dim, Graph, HostTensor};
 use rewire_graph_rewrite::device::Target;
 use rewire_graph_rewrite::plan::{Named, Plan, Precision};
 use rewire_graph_rewrite::prove::confine;
@@ -168,12 +168,19 @@ fn apart(
 
 /// All tensors of the weights; those that a plan reads in the plan's types.
 fn converted(plan: &Plan, weights: &Weights<'_>) -> Result<BTreeMap<String, HostTensor>, RankError> {
-    let types: HashMap<&str, DType> = plan.parameters().map(|Named { name, dtype, .. }| (name, dtype)).collect();
+    let types: HashMap<&str, Named<'_>> = plan.parameters().map(|parameter| (parameter.name, parameter)).collect();
+    let groups: HashSet<&str> = plan.parameters_in_groups().collect();
     let by_column: HashSet<&str> = plan.parameters_by_column().collect();
     let convert = |name: &str| {
         let tensor = weights.laid(name, by_column.contains(name))?;
         let tensor = match types.get(name) {
-            Some(&expected) => tensor.map(|tensor| tensor.stored_as(expected)).transpose()?,
+            Some(&Named { dtype, shape, .. }) => tensor
+                .map(|tensor| {
+                    let shape: Vec<usize> = shape.iter().filter_map(Dim::as_const).collect();
+                    let laid = if groups.contains(name) { tensor.in_groups(&shape)? } else { tensor };
+                    laid.stored_as(dtype)
+                })
+                .transpose()?,
             None => tensor,
         };
         Ok(tensor.map(|tensor| (name.to_owned(), tensor)))

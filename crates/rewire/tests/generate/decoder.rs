@@ -4,19 +4,17 @@ use rewire::generate::decoder::{
     Config, Decoder, Task, examples, examples_in_trie, objective, objective_in_trie, read_items, read_prompts,
 };
 use rewire::generate::{Found, GenerateError, Sampling, Trie};
-use rewire::graph::{DType, HostTensor};
-use rewire::program::ModelFile;
-use rewire::rank::{PackOptions, Precision, RankOptions, read_weights};
-use rewire::runtime::{Inputs, ModelOptions, block_on};
+use rewire::graph::DType;
+use rewire::rank::{RankOptions, read_weights};
+use rewire::runtime::{Inputs, ModelOptions};
 use rewire::train::{Objective, TrainConfig, Trainer};
-use rewire::weights::{Weights, serialize};
 use rewire::{Gpu, Kernel, Mapping};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/decoders").join(name)
 }
 
@@ -25,7 +23,7 @@ fn trie(folder: &Path) -> Trie {
     Trie::new(&[400; 3], items.into_iter().enumerate().map(|(place, item)| (place as i64, item))).unwrap()
 }
 
-fn options() -> impl Iterator<Item = RankOptions> {
+pub fn options() -> impl Iterator<Item = RankOptions> {
     let gpu = Gpu::open(None).inspect_err(|error| eprintln!("without a GPU: {error}")).ok();
     let on_cpu = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
     let on_gpu = gpu.map(|gpu| RankOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), ..RankOptions::default() });
@@ -337,46 +335,6 @@ fn requests_that_come_and_go_find_what_they_find_alone() {
         }
         let refused = queue.submit(&[1; 81], task(0));
         assert!(matches!(refused, Err(GenerateError::Rows { rows: 80, .. })), "{refused:?}");
-    }
-}
-
-/// The weights of a folder, matrices rounded as a type stores them.
-fn rounded(weights: &Weights<'_>, dtype: DType) -> Vec<u8> {
-    let tensors = weights.tensors().unwrap().into_iter().map(|(name, tensor)| {
-        let tensor = match tensor.shape().len() {
-            2 => HostTensor::f32(tensor.shape().to_vec(), &tensor.stored_as(dtype).unwrap().to_f32()).unwrap(),
-            _ => tensor,
-        };
-        (name, tensor)
-    });
-    serialize(&tensors.collect(), &BTreeMap::new()).unwrap()
-}
-
-/// The package of a folder, also with its weights in fewer bits.
-#[test]
-fn folders_become_packages_and_their_weights_integers() {
-    for (name, options) in ["qwen3", "t5"].into_iter().flat_map(|name| options().map(move |options| (name, options))) {
-        let file = ModelFile::open(&folder(name), Mapping::default()).unwrap();
-        let description = file.describe().unwrap();
-        assert_eq!((description.model.as_deref(), description.vocabulary), (Some(name), Some(400)));
-        let config = Config::from_json(&std::fs::read_to_string(folder(name).join("config.json")).unwrap()).unwrap();
-        let logits = |decoder: &mut Decoder| decoder.logits(&[3, 1, 399, 20], &[300, 337]).unwrap().to_f64();
-        // Drivers in software compile for long.
-        let skipped = if options.kernel == Kernel::Wgpu { 2 } else { 0 };
-        for dtype in [DType::F32, DType::Rows8, DType::Rows4].into_iter().skip(skipped) {
-            let weights = rounded(&read_weights(&folder(name), Mapping::default()).unwrap(), dtype);
-            let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
-            let mut plain = Decoder::load(&config, &Weights::parse(weights).unwrap(), on_cpu).unwrap();
-            let expected = logits(&mut plain);
-            let precision = Precision { weights: Some(dtype), ..Precision::default() };
-            let package = file.pack(&PackOptions { precision, ..PackOptions::default() }).unwrap();
-            let package = ModelFile::parse(package.bytes().to_vec()).unwrap();
-            assert_eq!(package.describe().unwrap().model.as_deref(), Some(name));
-            let mut packed = block_on(Decoder::from_file_async(&package, &options)).unwrap();
-            let largest = expected.iter().fold(0.0f64, |most, logit| most.max(logit.abs()));
-            let apart = logits(&mut packed).iter().zip(&expected).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
-            assert!(apart < 2e-5 * largest, "{name} {dtype:?}: {apart} of {largest}");
-        }
     }
 }
 

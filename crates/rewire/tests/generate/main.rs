@@ -3,6 +3,7 @@
 
 mod decoder;
 mod kernels;
+mod quantized;
 mod sid;
 
 use rewire::generate::{Config, Found, GenerateError, Generator, Trie};

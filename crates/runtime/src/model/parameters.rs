@@ -180,10 +180,11 @@ impl HostParameters {
     }
 
     /// Runs the steps of [`Plan::load`] on the CPU.
-    pub fn compute(&mut self, plan: &Plan) -> Result<(), RuntimeError> {
-        if plan.load.is_empty() {
+    pub fn compute(&mut self, stored: &Plan) -> Result<(), RuntimeError> {
+        if stored.load.is_empty() {
             return Ok(());
         }
+        let plan = &Plan { buffers: stored.buffers_when_loading(), ..stored.clone() };
         let mut kernels = CpuKernels::new(plan.load.len());
         let failed = |position: usize, error: CpuError| RuntimeError::Load {
             step: position,
@@ -204,9 +205,12 @@ impl HostParameters {
         for (position, step) in plan.load.iter().enumerate() {
             cpu.run_step(position, step, &sizes).map_err(|error| failed(position, error))?;
         }
-        for (n, (buffer, tensor)) in plan.buffers.iter().zip(&mut self.tensors).enumerate() {
+        for (n, (buffer, tensor)) in stored.buffers.iter().zip(&mut self.tensors).enumerate() {
             if buffer.source == Source::Load {
-                *tensor = cpu.get(BufferId(n as u32)).map_err(out_of_memory)?;
+                let shape = constant_shape(buffer, "a computed parameter")?;
+                let computed = cpu.get(BufferId(n as u32)).map_err(out_of_memory)?;
+                let laid = computed.map(|tensor| tensor.reshape(shape)?.stored_as(buffer.dtype)).transpose();
+                *tensor = laid.map_err(|error| RuntimeError::of_stored(&format!("computed parameter {n}"), error))?;
             }
         }
         Ok(())
@@ -265,9 +269,15 @@ fn constant_shape(buffer: &Buffer, what: &str) -> Result<Vec<usize>, RuntimeErro
 
 /// The tensor of a parameter, in its buffer's layout except for the storage type.
 fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) -> Result<HostTensor, RuntimeError> {
-    let (buffer, by_column) = (&plan.buffers[n], plan.by_column.contains(&BufferId(n as u32)));
+    let (buffer, id) = (&plan.buffers[n], BufferId(n as u32));
+    let (by_column, in_groups) = (plan.by_column.contains(&id), plan.in_groups.contains(&id));
     let (dtype, expected) = (buffer.dtype, constant_shape(buffer, &format!("parameter `{name}`"))?);
+    let rank = expected.len();
     let bound = |mut shape: Vec<usize>| {
+        if in_groups && shape.len() == rank {
+            let group = shape.pop().unwrap_or(1);
+            shape.last_mut().into_iter().for_each(|groups| *groups *= group);
+        }
         match shape.as_mut_slice() {
             [.., rows, columns] if by_column => std::mem::swap(rows, columns),
             _ => {}
@@ -280,6 +290,8 @@ fn parameter(plan: &Plan, n: usize, name: &str, parameters: &impl Parameters) ->
     let Some(tensor) = given else {
         return Err(RuntimeError::MissingParameter { name, dtype, shape: bound(expected) });
     };
+    let tensor = if in_groups { tensor.in_groups(&expected) } else { Ok(tensor) };
+    let tensor = tensor.map_err(|error| RuntimeError::of_stored(&name, error))?;
     if tensor.shape() != expected {
         let actual = bound(tensor.shape().to_vec());
         return Err(RuntimeError::ParameterShape { name, expected: bound(expected), actual });

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
     plan.check_limits().map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
     let mut written = vec![false; plan.buffers.len()];
-    for (what, steps, source) in [("load step", &plan.load, Source::Load), ("step", &plan.steps, Source::Step)] {
+    let loading = Plan { buffers: plan.buffers_when_loading(), ..plan.clone() };
+    for (what, plan, source) in [("load step", &loading, Source::Load), ("step", plan, Source::Step)] {
+        let steps = if source == Source::Load { &plan.load } else { &plan.steps };
         for (position, step) in steps.iter().enumerate() {
             check_step(plan, step, &source, &mut written).map_err(|reason| RuntimeError::Plan {
                 reason: format!("{what} {position} ({}, `{}`) {reason}", step.name, step.path),
