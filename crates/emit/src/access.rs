@@ -3,12 +3,13 @@
 use rewire_graph_rewrite::device::BindingSource;
 
 /// The ways in which a shader accesses a buffer: single elements, vectors of four, vectors of four unconverted f16
-/// values, words of rows, tiles of a tensor.
+/// values or unconverted elements of any type, words of rows, tiles of a tensor.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Access {
     pub element: bool,
     pub vector: bool,
     pub f16: bool,
+    pub stored: bool,
     pub words: bool,
     /// As tiles of a tensor.
     pub tensor: bool,
@@ -17,7 +18,7 @@ pub(super) struct Access {
 impl Access {
     /// True if an element of the buffer is a group of four neighbours.
     pub fn is_grouped(self) -> bool {
-        self.vector || self.f16 || self.tensor
+        self.vector || self.f16 || self.stored || self.tensor
     }
 }
 

@@ -49,6 +49,8 @@ pub(super) enum Element {
     Half,
     /// Four int8 in a word, from a row with a scale.
     Word,
+    /// Four unconverted elements of an operand, of this type.
+    Stored(&'static str),
 }
 
 impl Element {
@@ -57,14 +59,14 @@ impl Element {
         match self {
             Self::Float => "f32",
             Self::Half => "f16",
-            Self::Word => "u32",
+            Self::Word | Self::Stored(_) => "u32",
         }
     }
 
     /// Bytes of an element.
     pub fn bytes(self) -> u32 {
         match self {
-            Self::Float | Self::Word => 4,
+            Self::Float | Self::Word | Self::Stored(_) => 4,
             Self::Half => 2,
         }
     }
@@ -75,6 +77,7 @@ impl Element {
             Self::Float => "vec4<f32>",
             Self::Half => "vec4<f16>",
             Self::Word => "u32",
+            Self::Stored(ty) => ty,
         }
     }
 }
@@ -93,6 +96,7 @@ pub(super) fn elements(
         Element::Float => code.eval_one(module, root)?.vector(Scalar::F32),
         Element::Half => code.f16(module, root)?,
         Element::Word => code.word(module, root)?,
+        Element::Stored(_) => code.stored(module, root)?,
     };
     let vector = element.vector();
     match code.valid().filter(|_| !matches!(element, Element::Word)).map(str::to_owned) {

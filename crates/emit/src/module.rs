@@ -1,3 +1,5 @@
+mod stored;
+
 use super::EmitError;
 use super::access::{Access, choose_window, suffix};
 use super::call;
@@ -232,25 +234,6 @@ impl<'a> Module<'a> {
     /// True if four neighbouring elements of an operand can be loaded at once as f16.
     pub fn has_f16(&self, position: u16) -> bool {
         self.has_vector_load(position) && self.target.f16 && self.operand(position).is_ok_and(|o| o.dtype == DType::F16)
-    }
-
-    /// Four neighbouring integers of a quantized row, the first at a multiple of four, as a word of signed bytes: each
-    /// integer minus 128.
-    pub fn load_word(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
-        let (slot, at) = self.group(position, index)?;
-        self.reads.entry(slot).or_default().words = true;
-        Ok(format!("(word_{}({at}) ^ 0x80808080u)", suffix(slot)))
-    }
-
-    /// The scale of an element's row, and the value of the integer 128 (0 as a signed byte), as a `vec2<f32>`.
-    pub fn load_scale(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
-        let operand = self.operand(position)?;
-        check_rank("operand", position, operand.shape.len(), index.len())?;
-        let (slot, base) = self.source(position, operand);
-        let row = self.row_argument(slot, operand, base.as_deref(), (index, |row| row));
-        let (row, name) = (row.trim_start_matches(", "), suffix(slot));
-        let [scale, bias] = ["", " + 1"].map(|more| format!("bitcast<f32>(word_{name}({row}{more}))"));
-        Ok(format!("vec2<f32>({scale}, fma({scale}, 128.0f, {bias}))"))
     }
 
     /// True if an expression reads quantized rows, whose values may exceed the f16 range.

@@ -106,10 +106,44 @@ impl Form {
         if access.vector {
             let _ = write!(text, "fn load4_{n}(at: i32) -> vec4<{value}> {{\n    return {group};\n}}\n\n");
         }
+        if access.stored {
+            text += &self.stored(n, "at: i32", &format!("operand_{n}[at]"));
+        }
         if access.f16 {
             let _ = write!(text, "fn f16_{n}(at: i32) -> vec4<f16> {{\n    return operand_{n}[at];\n}}\n\n");
         }
         text
+    }
+
+    /// The type of four unconverted elements of a row, if they differ from their values.
+    pub fn four(&self) -> Option<&'static str> {
+        match self {
+            Self::Typed(Typed { element: "f16", .. }) => Some("vec4<f16>"),
+            Self::Typed(_) => None,
+            Self::Pairs(_) | Self::Rows(..8) => Some("vec2<u32>"),
+            Self::Rows(_) => Some("vec3<u32>"),
+        }
+    }
+
+    /// The functions that load four unconverted elements, and convert them, given the number of the four in its row.
+    fn stored(&self, n: &str, parameters: &str, four: &str) -> String {
+        let Some(ty) = self.four() else { return String::new() };
+        let values = match self {
+            Self::Typed(_) => "vec4<f32>(four)".to_owned(),
+            Self::Pairs(Pairs { unpack, .. }) => format!("vec4<f32>({unpack}(four.x), {unpack}(four.y))"),
+            Self::Rows(bits) => {
+                let [scale, bias] = match bits {
+                    8 => ["bitcast<f32>(four.y)", "bitcast<f32>(four.z)"],
+                    _ => ["unpack2x16float(four.y).x", "unpack2x16float(four.y).y"],
+                };
+                // A row begins with a word, so that the position in its row is that in a word.
+                let more = word_of_four(32 / bits, *bits).1.map(|more| format!(" + {more}"));
+                let integers = four_integers("four.x", *bits, &more.unwrap_or_default());
+                format!("fma(vec4<f32>({integers}), vec4<f32>({scale}), vec4<f32>({bias}))")
+            }
+        };
+        let stored = format!("fn stored_{n}({parameters}) -> {ty} {{\n    return {four};\n}}\n\n");
+        stored + &format!("fn values_{n}(four: {ty}, at: i32) -> vec4<f32> {{\n    return {values};\n}}\n\n")
     }
 
     /// The functions that store to `output_N`.
@@ -142,19 +176,38 @@ impl Form {
             text += &load("load", "f32", format!("({word} >> {shift}) & {most}u"));
         }
         if access.vector {
-            let shifts = format!("vec4<u32>(0u, {}u, {}u, {}u)", bits, 2 * bits, 3 * bits);
-            let (at, shifts) = match of_word / 4 {
-                1 => ("at".to_owned(), shifts),
-                groups => (
-                    format!("at >> {}u", groups.trailing_zeros()),
-                    format!("({shifts} + u32(at & {}) * {}u)", groups - 1, 4 * bits),
-                ),
-            };
-            let integers = format!("(vec4<u32>(word_{n}({at})) >> {shifts}) & vec4<u32>({most}u)");
+            let (at, more) = word_of_four(of_word, bits);
+            let more = more.map(|more| format!(" + {more}")).unwrap_or_default();
+            let integers = four_integers(&format!("word_{n}({at})"), bits, &more);
             text += &load("load4", "vec4<f32>", integers);
+        }
+        if access.stored {
+            let (at, _) = word_of_four(of_word, bits);
+            let four = match bits {
+                8 => format!("vec3<u32>(word_{n}({at}), word_{n}(row), word_{n}(row + 1))"),
+                _ => format!("vec2<u32>(word_{n}({at}), word_{n}(row))"),
+            };
+            text += &self.stored(n, "at: i32, row: i32", &four);
         }
         text
     }
+}
+
+/// The index of the word that holds a group of four integers, and the group's position in it, in bits.
+fn word_of_four(of_word: u32, bits: u32) -> (String, Option<String>) {
+    match of_word / 4 {
+        1 => ("at".to_owned(), None),
+        groups => {
+            (format!("at >> {}u", groups.trailing_zeros()), Some(format!("u32(at & {}) * {}u", groups - 1, 4 * bits)))
+        }
+    }
+}
+
+/// Four integers of a word, the first at a position in bits.
+fn four_integers(word: &str, bits: u32, more: &str) -> String {
+    let shifts = format!("vec4<u32>(0u, {}u, {}u, {}u)", bits, 2 * bits, 3 * bits);
+    let shifts = if more.is_empty() { shifts } else { format!("({shifts}{more})") };
+    format!("(vec4<u32>({word}) >> {shifts}) & vec4<u32>({}u)", (1 << bits) - 1)
 }
 
 /// True if four neighbouring elements of a storage type are a vector.

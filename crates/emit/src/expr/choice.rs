@@ -44,13 +44,23 @@ impl Code {
 
     /// Four neighbours of a quantized row, as a word of signed bytes.
     pub fn word(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        let (operand, index) = self.loaded(module, root)?;
+        module.load_word(operand, &index)
+    }
+
+    /// Four neighbouring unconverted elements of an operand.
+    pub fn stored(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
+        let (operand, index) = self.loaded(module, root)?;
+        module.load_stored(operand, &index)
+    }
+
+    /// The operand and the index of a factor that is loaded.
+    fn loaded(&mut self, module: &mut Module, root: ExprId) -> Result<(u16, Vec<String>), EmitError> {
         let Expr::Load { operand, index } = module.body.dag.expr(root) else {
-            return Err(EmitError::Form {
-                reason: "a product of integers has a right factor that is computed".to_owned(),
-            });
+            return Err(EmitError::Form { reason: "a product has a right factor that is computed".to_owned() });
         };
         let index = self.eval(module, index)?;
-        module.load_word(*operand, &index.iter().map(WgslValue::first).collect::<Vec<_>>())
+        Ok((*operand, index.iter().map(WgslValue::first).collect()))
     }
 
     /// True if an expression loads four neighbouring f16 values, or selects among such loads by a condition that is the

@@ -7,6 +7,7 @@ use crate::module::Module;
 use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
 use rewire_graph::Dim;
+use rewire_graph::pointwise::Expr;
 use rewire_graph_rewrite::device::{NarrowProductTile, Target};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
@@ -16,7 +17,7 @@ static TEMPLATE: Template = template!("matmul_narrow.wgsl");
 const THREADS: u32 = 128;
 
 /// Numbers of rows and of columns of a tile.
-const ROWS: [u32; 4] = [4, 8, 16, 32];
+const ROWS: [u32; 5] = [1, 4, 8, 16, 32];
 const COLUMNS: [u32; 3] = [32, 16, 8];
 
 /// Staged steps of `k`, largest first.
@@ -25,8 +26,13 @@ const DEPTHS: [u32; 3] = [256, 128, 64];
 /// Largest number of groups of four that an invocation loads at a time.
 const LOADS: u32 = 12;
 
-/// Rows of a thread; a tile of fewer rows has a thread per result.
-const ROWS_PER_THREAD: u32 = 4;
+/// Rows and columns of a thread, from the most; a tile of up to [`FEW`] rows has a thread per result.
+const SHARES: [(u32, u32); 3] = [(4, 2), (4, 1), (2, 1)];
+const FEW: u32 = 4;
+
+/// Groups of four steps of `k` whose operands a thread loads before their products, if it has one result. More take
+/// registers, so that fewer workgroups run at a time.
+const GROUPS: u32 = 4;
 
 /// True for a matmul whose operands both have neighbours along `k`, and whose left elements are not expensive.
 pub(super) fn supports(kernel: &Bound<'_, Product>) -> bool {
@@ -40,7 +46,7 @@ pub(super) fn supports(kernel: &Bound<'_, Product>) -> bool {
 
 /// All tiles of the smallest and the largest number of columns.
 pub(super) fn tiles(kernel: &Bound<'_, Product>, target: &Target) -> Vec<NarrowProductTile> {
-    if !supports(kernel) || kernel.m.dense().and_then(Dim::as_const).is_some_and(|m| m > ROWS[3] as usize) {
+    if !supports(kernel) || kernel.m.dense().and_then(Dim::as_const).is_some_and(|m| m > ROWS[4] as usize) {
         return vec![];
     }
     let sizes = ROWS.into_iter().flat_map(|rows| [COLUMNS[0], COLUMNS[2]].map(|columns| (rows, columns)));
@@ -59,8 +65,7 @@ pub(super) fn suited(
     if target.software || !supports(kernel) {
         return None;
     }
-    let occupies =
-        |columns: &u32| rows > ROWS[0] && entries.saturating_mul(n.div_ceil(u64::from(*columns))) >= FEW_TILES;
+    let occupies = |columns: &u32| rows > FEW && entries.saturating_mul(n.div_ceil(u64::from(*columns))) >= FEW_TILES;
     let columns = COLUMNS.into_iter().find(occupies).unwrap_or(COLUMNS[2]);
     let mut widths = COLUMNS.into_iter().skip_while(|&width| width > columns);
     widths.find_map(|columns| with_depth(kernel, target, (rows, columns)))
@@ -72,8 +77,10 @@ fn with_depth(kernel: &Bound<'_, Product>, target: &Target, (rows, columns): (u3
     DEPTHS.map(tile).into_iter().find(|tile| loads(tile) && fits(kernel, target, *tile))
 }
 
-fn rows_per_thread(tile: NarrowProductTile) -> u32 {
-    if tile.rows > ROWS[0] { ROWS_PER_THREAD } else { 1 }
+/// Rows and columns of a thread: as many as leave no subgroup of the workgroup without work.
+fn share(tile: NarrowProductTile) -> (u32, u32) {
+    let busy = |&(rows, columns): &(u32, u32)| tile.rows * tile.columns >= rows * columns * THREADS;
+    if tile.rows > FEW { SHARES.into_iter().find(busy).unwrap_or((1, 1)) } else { (1, 1) }
 }
 
 fn fits(kernel: &Bound<'_, Product>, target: &Target, tile: NarrowProductTile) -> bool {
@@ -81,8 +88,17 @@ fn fits(kernel: &Bound<'_, Product>, target: &Target, tile: NarrowProductTile) -
     let statistics = kernel.stats.len() as u32;
     let partial = if statistics > 0 { 16 + 4 * statistics } else { 0 };
     let bytes = (rows + columns) * (depth + 4) * 4 + rows * columns * 4 + rows * partial;
-    let threads = rows / rows_per_thread(tile) * columns;
+    let share = share(tile);
+    let threads = rows / share.0 * (columns / share.1);
     bytes <= target.workgroup_bytes && threads <= THREADS && THREADS <= target.invocations
+}
+
+/// The type of four unconverted elements of the right operand, and the function that converts them, if they are loaded and
+/// exist together. They are then converted when they are staged: before that, loads would have to be waited for.
+fn stored(kernel: &Bound<'_, Product>, module: &Module) -> Option<(&'static str, String)> {
+    let Expr::Load { operand, .. } = kernel.nest.body.dag.expr(kernel.b) else { return None };
+    let depth = kernel.k.dense().and_then(Dim::as_const).filter(|depth| depth.is_multiple_of(4));
+    depth.and_then(|_| module.stored_four(*operand))
 }
 
 /// Emits a matmul of few rows.
@@ -102,16 +118,25 @@ pub(super) fn emit(
         let expected = "fewer, so that the tile fits the target".to_owned();
         return Err(EmitError::Tuning { parameter: "columns", expected, got: tile.columns });
     }
-    let mut parts = Parts::new(kernel, &mut module, [Element::Float; 2])?;
+    let stored = stored(kernel, &module);
+    let right = stored.as_ref().map_or(Element::Float, |(ty, _)| Element::Stored(ty));
+    let mut parts = Parts::new(kernel, &mut module, [Element::Float, right])?;
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
     parts.functions += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.rows, tile.columns), &mut module)?;
+    let (rows, columns) = share(tile);
+    let depth = kernel.k.dense().and_then(Dim::as_const);
     parts.variables.extend([
         ("stats", parts.stats.into()),
         ("tile_m", tile.rows.into()),
         ("tile_n", tile.columns.into()),
         ("tile_k", tile.depth.into()),
-        ("rows_per_thread", rows_per_thread(tile).into()),
+        ("rows_per_thread", rows.into()),
+        ("columns_per_thread", columns.into()),
+        ("together", (GROUPS / (rows * columns)).max(1).into()),
+        ("ragged_depth", depth.is_none_or(|depth| !depth.is_multiple_of(tile.depth as usize)).into()),
+        ("right_type", stored.as_ref().map_or("vec4<f32>", |(ty, _)| ty).into()),
+        ("right_values", stored.map_or(String::new(), |(_, values)| values).into()),
     ]);
     let main = Main { threads: THREADS, functions: parts.functions, body, variables: parts.variables, extension: None };
     TEMPLATE.render(module, main, grid, tile_lists)

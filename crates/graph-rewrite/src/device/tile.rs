@@ -73,11 +73,11 @@ pub struct ProductTile {
     pub parts: u32,
 }
 
-/// The output tile of a workgroup in a matmul of few rows, with a thread for each column.
+/// The output tile of a workgroup in a matmul of few rows, with a thread for one or a few results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NarrowProductTile {
-    /// 4, 8, 16 or 32.
+    /// 1, 4, 8, 16 or 32.
     pub rows: u32,
     /// 8, 16 or 32.
     pub columns: u32,

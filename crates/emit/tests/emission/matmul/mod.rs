@@ -95,14 +95,24 @@ fn tiles_do_not_change_a_product() {
 
 #[test]
 fn narrow_tiles_do_not_change_a_product_of_few_rows() {
-    for (rows, columns, depth) in [(4, 8, 256), (4, 32, 64), (16, 8, 64), (32, 16, 64)] {
+    for (rows, columns, depth) in [(1, 8, 256), (4, 8, 256), (4, 32, 64), (16, 8, 64), (32, 16, 64), (32, 32, 64)] {
         let tile = Tile::NarrowProduct(NarrowProductTile { rows, columns, depth });
-        for (m, n, k) in [(1, 90, 70), (37, 33, 200)] {
-            let kernel = dense(sym(0), n.into(), k.into(), DType::F32, (false, true));
-            let data = [noise(DType::F32, &[2, m, k], 1), noise(DType::F32, &[n, k], 2), noise(DType::F32, &[n], 3)];
+        for (dtype, (m, n, k)) in [
+            (DType::F32, (1, 90, 70)),
+            (DType::F32, (37, 33, 200)),
+            (DType::F16, (3, 33, 200)),
+            (DType::F16, (5, 9, 70)),
+            (DType::BF16, (37, 90, 68)),
+        ] {
+            let kernel = dense(sym(0), n.into(), k.into(), dtype, (false, true));
+            let data = [noise(dtype, &[2, m, k], 1), noise(dtype, &[n, k], 2), noise(DType::F32, &[n], 3)];
             let symbols = [(0, m as i64)];
-            let wgsl = check_on(&tile.to_string(), &kernel, &data, &symbols, &Target::BASELINE, &tile.into());
-            assert!(wgsl.contains("results"), "{tile}");
+            for f16 in [false, true] {
+                let target = Target { f16, workgroup_bytes: 32 << 10, ..Target::BASELINE };
+                let wgsl = check_on(&tile.to_string(), &kernel, &data, &symbols, &target, &tile.into());
+                assert!(wgsl.contains("results"), "{tile}");
+                assert_eq!(wgsl.contains("values_1("), dtype != DType::F32 && k % 4 == 0, "{tile} {dtype}");
+            }
         }
     }
 }
