@@ -60,15 +60,27 @@
             let scale = exp(before - high);
             total *= scale;
             mixed *= scale;
-            for (var step = 0u; step < {{ single.steps }}u; step++) {
-                let w = row_tile[{{ single.weights }}u + first_step + step];
+            for (var step = 0u; step < {{ single.steps }}u; step += {{ single.together }}u) {
                 let j = j0 + i32(first_step + step) * 4;
-                total += (w.x + w.y) + (w.z + w.w);
                 if (j < keys{{ " && value_column < " ~ single.width if single.width < single.groups * 4 }}) {
+{% for s in range(single.together) %}{% for l in range(4) %}
+                    let element{{ s }}_{{ l }} = element{{ single.sum }}(c0, c1, min(j + {{ s * 4 + l }}, keys - 1), value_column);
+{% endfor %}{% endfor %}
+{% for s in range(single.together) %}
+                    let w{{ s }} = row_tile[{{ single.weights }}u + first_step + step + {{ s }}u];
+                    if (j + {{ s * 4 }} < keys) {
 {% for l in range(4) %}
-                    mixed += w.{{ "xyzw"[l] }} * element{{ single.sum }}(c0, c1, min(j + {{ l }}, keys - 1), value_column);
+                        mixed += w{{ s }}.{{ "xyzw"[l] }} * element{{ s }}_{{ l }};
+{% endfor %}
+                    }
 {% endfor %}
                 }
+{% for s in range(single.together) %}
+                {
+                    let w = row_tile[{{ single.weights }}u + first_step + step + {{ s }}u];
+                    total += (w.x + w.y) + (w.z + w.w);
+                }
+{% endfor %}
             }
         }
         workgroupBarrier();

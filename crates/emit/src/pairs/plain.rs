@@ -32,6 +32,9 @@ const MOST_OF_SEVERAL: u32 = 16;
 /// the memory of the smallest tile.
 const SINGLE_WIDTH: usize = 256;
 
+/// Steps of four keys whose elements a thread loads at once for a row that has a sample of its own.
+const STEPS_TOGETHER: u32 = 4;
+
 /// Registers, in groups of four, for the operands of a dot product's step, and for other rows in flight.
 const FACTORS: u32 = 5;
 const ON_THEIR_WAY: u32 = 2;
@@ -200,7 +203,7 @@ impl Emitter<'_> {
         });
         vec![
             ("t", t),
-            ("single", self.single_row().unwrap_or_else(|| false.into())),
+            ("single", self.single_row(target).unwrap_or_else(|| false.into())),
             ("passes", passes.collect::<Vec<_>>().into()),
             ("columns", columns.collect::<Vec<_>>().into()),
             ("statistics", statistics.collect::<Vec<_>>().into()),
@@ -211,7 +214,7 @@ impl Emitter<'_> {
     /// The template variables for samples with one row, if a softmax has ragged rows. All threads then share the keys of a
     /// row; the usual tile computes the row once for each of its other rows. The order of sums depends only on the
     /// number of rows of the sample, so a sample's results do not depend on other samples.
-    fn single_row(&self) -> Option<Variable> {
+    fn single_row(&self, target: &Target) -> Option<Variable> {
         let kernel = self.kernel;
         let Attention { dot, sum, element } = kernel.attention()?;
         let is_ragged = matches!(kernel.owners, Extent::Ragged { .. });
@@ -221,6 +224,8 @@ impl Emitter<'_> {
         }
         let groups = (element.width.div_ceil(4) as u32).next_power_of_two().max(4);
         let scores = (dot.width as u32).div_ceil(4);
+        let steps = groups / 4;
+        let together = if target.software || registers::has_few(target) { 1 } else { steps.min(STEPS_TOGETHER) };
         Some(Variable::from_pairs([
             ("dot", Variable::from(dot.value)),
             ("depth", dot.width.into()),
@@ -230,7 +235,8 @@ impl Emitter<'_> {
             ("width", element.width.into()),
             ("groups", groups.into()),
             ("share", THREADS.into()),
-            ("steps", (groups / 4).into()),
+            ("steps", steps.into()),
+            ("together", together.into()),
             ("scores", scores.into()),
             ("weights", (scores + THREADS / 4).into()),
             ("threads", THREADS.into()),
