@@ -110,3 +110,23 @@ fn parameters_are_bound_with_and_without_groups() {
     let error = load_plan(plan, &wrong, on_cpu()).unwrap_err();
     assert!(error.contains("[37, 96]") && error.contains("[37, 64]"), "{error}");
 }
+
+/// The device computes the first steps of such a plan while the others are recorded.
+#[test]
+fn plans_of_many_steps_are_submitted_in_parts() {
+    let scope = Scope::new();
+    let weight = scope.parameter("weight", DType::F32, [64, 64]);
+    let x = scope.input("x", DType::F32, &[scope.size("rows"), 64.into()]);
+    let y = (0..70).fold(x, |x, _| x.linear(&weight, None).softmax(1));
+    let graph = scope.finish(&[("y", y)]).unwrap();
+    let plan = stored(&graph, DType::Rows4);
+    assert!(plan.steps.len() > 128, "{} steps", plan.steps.len());
+    let (inputs, given): (Tensors, Tensors) = ([floats("x", &[5, 64])].into(), [floats("weight", &[64, 64])].into());
+    let rounded = given.iter().map(|(name, tensor)| (name.clone(), rounded(tensor, DType::Rows4))).collect();
+    let expected = oracle(&graph, &inputs, &rounded).unwrap();
+    for (kernel, options) in kernels().into_iter().take(2) {
+        let found = run(&mut load_plan(plan.clone(), &given, options).unwrap(), &inputs).unwrap();
+        let found = differences(&found, &expected, Tolerance { relative: 1e-4, floor: 1e-3 });
+        assert!(found.is_empty(), "{kernel}: {found:?}");
+    }
+}

@@ -10,6 +10,9 @@ use crate::session::sizes::Sizes;
 use rewire_graph_rewrite::plan::{BufferId, Plan, Step};
 use std::ops::Range;
 
+/// Steps after which the recorded ones are submitted: the device computes them while the others are recorded.
+const STEPS: usize = 64;
+
 impl GpuSide {
     /// Submits copies from the staging buffer, the steps, and copies of tensors to the readback buffer. Returns the
     /// number of bytes there and the submission to wait for. Outputs for the host are on their way after each piece;
@@ -35,7 +38,14 @@ impl GpuSide {
         tracing::trace!(ends = ?pieces.iter().map(|piece| (piece.steps.end, piece.bytes)).collect::<Vec<_>>(), "a run");
         for piece in pieces {
             if timer.is_none() {
-                self.record(&mut current, plan, vec![piece.steps.clone()], None)?;
+                let mut steps = piece.steps.clone();
+                while steps.len() > STEPS {
+                    let first = steps.start;
+                    steps.start += STEPS;
+                    self.record(&mut current, plan, vec![first..steps.start], None)?;
+                    gpu.submit([std::mem::replace(&mut current, encoder()).finish()]);
+                }
+                self.record(&mut current, plan, vec![steps], None)?;
             }
             let mapped = self.record_download(&mut current, &piece, sizes)?.map(|memory| {
                 let submission = gpu.submit([std::mem::replace(&mut current, encoder()).finish()]);
