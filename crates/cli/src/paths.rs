@@ -84,6 +84,7 @@ impl Files {
                 files.model("the model", Some(&options.model));
                 files.add("--inputs", Access::Reads, Some(&options.inputs));
                 files.add("--out", Access::Writes, Some(&options.out));
+                files.add("--profile", Access::Writes, options.profile.as_deref());
             }
             Command::Apply(options) => {
                 // The output may be the model.
@@ -142,6 +143,7 @@ impl Files {
         self.add("--export-dcp", Access::WritesBelow, options.export_dcp.as_deref());
         self.add("--config", Access::Reads, options.config.as_deref());
         self.add("--eval", Access::Reads, options.eval.as_deref());
+        self.add("--profile", Access::Writes, options.profile.as_deref());
         FILES.iter().for_each(|name| self.add("a file of --out", Access::Writes, Some(&options.out.join(name))));
     }
 

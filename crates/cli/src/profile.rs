@@ -2,7 +2,10 @@ use crate::args::{Common, Placement, Profile as Options};
 use crate::bench;
 use crate::error::CliError;
 use crate::output::Output;
-use rewire_measure::{BenchOptions, chrome_trace};
+use rewire::graph_rewrite::cost::Count;
+use rewire::runtime::Profile;
+use rewire_measure::{BenchOptions, Profiled, chrome_trace};
+use std::path::Path;
 
 pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<(), CliError> {
     options.out.iter().try_for_each(|path| bench::check_place(path))?;
@@ -26,4 +29,15 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
         Some(path) => bench::write(path, trace.to_string()),
         None => Ok(output.json(&trace)?),
     }
+}
+
+/// Writes the trace of a run, with the times that the device's roofline predicts.
+pub fn write_trace(
+    path: &Path,
+    title: &str,
+    (profile, counts): (Profile, Vec<Count>),
+    common: &Common,
+) -> Result<(), CliError> {
+    let machine = bench::open(common, 0.0, None)?.machine()?;
+    bench::write(path, chrome_trace(title, &Profiled { profile, counts, machine }).to_string())
 }

@@ -4,12 +4,14 @@ use crate::args::{Common, Run as Options};
 use crate::bench;
 use crate::error::CliError;
 use crate::output::Output;
+use crate::profile::write_trace;
 use crate::rank::with_common;
+use rewire::graph_rewrite::cost::Count;
 use rewire::import::{TypedTensor, tensors};
 use rewire::program::{ModelFile, Program};
 use rewire::rank::RankOptions;
+use rewire::runtime::Profile;
 use rewire::write_file;
-use rewire_measure::{Profiled, chrome_trace};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -91,17 +93,16 @@ fn profile(
     options: &Options,
     common: &Common,
 ) -> Result<(), CliError> {
-    let machine = bench::open(common, 0.0, None)?.machine()?;
-    let mut fastest: Option<(Duration, Profiled)> = None;
+    let mut fastest: Option<(Duration, Profile, Vec<Count>)> = None;
     for _ in 0..PROFILED {
         let (profile, counts) = program.profile(inputs.clone())?;
         let time = profile.spans.iter().filter(|span| span.step.is_some()).map(|span| span.duration).sum();
-        if fastest.as_ref().is_none_or(|(least, _)| time < *least) {
-            fastest = Some((time, Profiled { profile, counts, machine }));
+        if fastest.as_ref().is_none_or(|(least, ..)| time < *least) {
+            fastest = Some((time, profile, counts));
         }
     }
-    let Some((_, run)) = fastest else { return Ok(()) };
-    bench::write(path, chrome_trace(&options.model.display().to_string(), &run).to_string())
+    let Some((_, profile, counts)) = fastest else { return Ok(()) };
+    write_trace(path, &options.model.display().to_string(), (profile, counts), common)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, CliError> {

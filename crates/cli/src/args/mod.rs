@@ -339,6 +339,9 @@ pub struct Train {
     /// The files are unnamed and are deleted when the program ends.
     #[arg(long, value_name = "DIR")]
     pub tables_folder: Option<PathBuf>,
+    /// Write a Chrome trace of the batch with the fastest kernels, with every kernel by module.
+    #[arg(long, value_name = "FILE")]
+    pub profile: Option<PathBuf>,
     /// Steps between checkpoints, in addition to the end of every epoch.
     #[arg(long, value_name = "STEPS", default_value = "1000")]
     pub save_every: NonZeroU64,

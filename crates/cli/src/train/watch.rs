@@ -7,7 +7,9 @@ use super::observer::{Best, Evaluation, Observer};
 use super::report::StepLine;
 use super::{Learner, Metrics, Record, Source, TrainFailed};
 use crate::args::{Common, Train};
+use crate::bench;
 use crate::error::CliError;
+use crate::profile::write_trace;
 use rewire::runtime::Inputs;
 use rewire::train::{Data, DataError, Event, Position, Share, StepReport, Trainer, fit};
 use std::num::NonZeroU64;
@@ -52,6 +54,7 @@ pub fn train(
     data: &mut dyn Data,
     listener: &mut dyn Listener,
 ) -> Result<Ended, CliError> {
+    options.profile.iter().try_for_each(|path| bench::check_place(path))?;
     // With several ranks, the first one writes.
     let writes = trainer.group().is_none_or(|group| group.rank() == 0);
     let folder = match writes {
@@ -97,12 +100,18 @@ pub fn train(
         // The model that the next delta follows.
         watch.save(trainer, from)?;
     }
+    if writes && options.profile.is_some() {
+        trainer.record_profile();
+    }
     let begun = Instant::now();
     let position = match watch.observer.is_over() {
         true => from,
         false => fit(trainer, &mut data, from, |trainer, event| watch.on(trainer, event))?.position,
     };
     let time = begun.elapsed();
+    if let (Some(path), Some((profile, counts))) = (&options.profile, trainer.profile()) {
+        write_trace(path, "a training step", (profile.clone(), counts.to_vec()), common)?;
+    }
     watch.save(trainer, position)?;
     let metrics = match options.eval.is_some() {
         true => learner.evaluate(trainer)?,

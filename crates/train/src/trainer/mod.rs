@@ -8,6 +8,7 @@ mod initial;
 mod memory;
 mod moments;
 mod prepare;
+mod profile;
 mod ranks;
 mod report;
 mod states;
@@ -27,6 +28,7 @@ use crate::{Objective, TrainConfig};
 use changes::Recorded;
 use growth::Grown;
 use memory::Limited;
+use profile::Fastest;
 use ranks::Ranks;
 use report::{Progress, Submitted};
 use rewire_distributed::{Collectives, in_process};
@@ -91,6 +93,8 @@ pub struct Trainer {
     tables: BTreeMap<String, usize>,
     /// `None` unless changes are recorded.
     recorded: Option<Recorded>,
+    /// `None` unless profiles are recorded.
+    fastest: Option<Fastest>,
     states: BTreeMap<String, State>,
     moments: Vec<KeptMoment>,
     /// Trained parameters, in the order of the model, and states that the model sets.
@@ -235,6 +239,7 @@ impl Trainer {
             fixed,
             tables,
             recorded: None,
+            fastest: None,
             states,
             moments,
             reported,

@@ -104,7 +104,7 @@ impl Trainer {
             inputs.insert("seed", HostTensor::i64([], &[self.seed(batch, count)])?);
             self.carry(&mut inputs, std::mem::take(&mut sums));
             self.fit(&inputs)?;
-            let results = self.session.run(&inputs)?;
+            let results = self.run(&inputs)?;
             sums = self.sums(&results);
         }
         self.steps += 1;

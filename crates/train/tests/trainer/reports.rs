@@ -100,3 +100,21 @@ fn a_parameter_may_go_bad_while_the_loss_is_a_number() {
     let expected = format!("step 1 left `slope` with elements that are not finite, though the loss was {loss} still");
     assert!(error.starts_with(&expected), "{error}");
 }
+
+#[test]
+fn a_profile_has_the_kernels_of_a_step_and_changes_no_result() {
+    let (mut plain, mut timed) = (trainer("", 0.05), trainer("", 0.05));
+    assert!(timed.profile().is_none());
+    timed.record_profile();
+    assert!(timed.profile().is_none());
+    for step in 0..3 {
+        let (own, expected) = (batches(&timed, step, None), batches(&plain, step, None));
+        assert_eq!(timed.step(own).unwrap(), plain.step(expected).unwrap());
+    }
+    let (profile, counts) = timed.profile().unwrap();
+    let mut kernels: Vec<usize> = profile.spans.iter().filter_map(|span| span.step).collect();
+    kernels.sort_unstable();
+    assert_eq!(kernels, (0..timed.plan().steps.len()).collect::<Vec<_>>());
+    assert_eq!(counts.len(), kernels.len());
+    assert!(plain.profile().is_none());
+}

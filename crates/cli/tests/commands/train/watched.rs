@@ -1,6 +1,6 @@
 //! Evaluations during a training: the best model, early stopping, event files.
 
-use super::{number, train};
+use super::{model, number, train};
 use crate::program::{Folder, Run, run};
 use serde_json::{Value, json};
 
@@ -57,4 +57,19 @@ fn a_resumed_training_has_the_evaluations_of_one_that_was_not_stopped() {
     let whole: Vec<Value> = evaluations(&folder, "whole").into_iter().filter(is_regular).collect();
     assert!(parts.len() > 2 && parts == whole, "{parts:?} {whole:?}");
     watched(&folder, "other", 6, &["--metric", "auc_x"]).refused_with(&["--metric auc_x", "auc_is_click, auc_is_like"]);
+}
+
+#[test]
+fn a_training_writes_a_trace_of_the_kernels_of_a_step() {
+    let folder = Folder::new();
+    let trace = folder.0.join("trace.json").display().to_string();
+    assert_eq!(train(&folder, "timed", json!({}), &["--profile", &trace]).code, Some(0));
+    assert_eq!(train(&folder, "plain", json!({}), &[]).code, Some(0));
+    assert_eq!(model(&folder, "timed"), model(&folder, "plain"));
+    let trace: Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let kernels: Vec<&Value> = events.iter().filter(|event| event["cat"] == "kernel").collect();
+    assert!(kernels.iter().any(|kernel| kernel["args"]["operations"].as_f64() > Some(0.0)), "{kernels:?}");
+    let nowhere = train(&folder, "none", json!({}), &["--profile", "/nowhere/trace.json"]);
+    assert_eq!(nowhere.code, Some(1), "{}", nowhere.stderr);
 }

@@ -74,7 +74,7 @@ impl Trainer {
                 false => inputs.keep_on_device(name),
             });
             self.fit(&inputs)?;
-            results = self.session.run(&inputs)?;
+            results = self.run(&inputs)?;
         }
         Ok((results, looked_up))
     }
