@@ -344,26 +344,34 @@ fn quotient_by(divisor: i32) -> impl Fn(i32) -> i32 {
 /// The largest `b` with `offsets[b] <= row`; 0 if there is none. `near` is the result for the row before.
 fn sample(offsets: Option<&View<'_>>, row: i32, near: &Cell<usize>) -> i32 {
     let found = match offsets.map(|view| view.elements) {
-        Some(Elements::I64(offsets)) => last_up_to(offsets, row.into(), near.get()),
-        Some(Elements::I32(offsets)) => last_up_to(offsets, row, near.get()),
+        Some(Elements::I64(offsets)) => last_up_to(offsets, row.into(), near.get(), |offset| offset as f64),
+        Some(Elements::I32(offsets)) => last_up_to(offsets, row, near.get(), f64::from),
         _ => 0,
     };
     near.set(found);
     found as i32
 }
 
+/// Offsets on either side of an estimate that are searched first.
+const AROUND: usize = 8;
+
 /// The index of the last ascending offset that is not above `row`; 0 if there is none. Tries `near` and the index after it
-/// first, since adjacent rows are in the same sample or in adjacent ones.
-fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, near: usize) -> usize {
-    for n in [near, near + 1] {
-        if let Some([first, next]) = offsets.get(n..n + 2)
-            && *first <= row
-            && row < *next
-        {
-            return n;
-        }
+/// first, since adjacent rows are in the same sample or in adjacent ones, then the index if all samples had the same length.
+fn last_up_to<T: Copy + PartialOrd>(offsets: &[T], row: T, near: usize, number: impl Fn(T) -> f64) -> usize {
+    let has = |n: usize| matches!(offsets.get(n..n + 2), Some([first, next]) if *first <= row && row < *next);
+    if let Some(n) = [near, near + 1].into_iter().find(|&n| has(n)) {
+        return n;
     }
-    offsets.partition_point(|&offset| offset <= row).saturating_sub(1)
+    let even = offsets.last().map_or(0.0, |&last| number(row) * (offsets.len() - 1) as f64 / number(last)) as usize;
+    let even = even.min(offsets.len());
+    if has(even) {
+        return even;
+    }
+    let (first, end) = (even.saturating_sub(AROUND), (even + AROUND).min(offsets.len()));
+    let around =
+        offsets.get(first..end).filter(|around| matches!(around, [first, .., last] if *first <= row && row < *last));
+    let (first, searched) = around.map_or((0, offsets), |around| (first, around));
+    (first + searched.partition_point(|&offset| offset <= row)).saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -373,6 +381,19 @@ mod tests {
     use rewire_graph::pointwise::Integer;
 
     proptest! {
+        #[test]
+        fn samples_are_those_of_a_search(lengths in proptest::collection::vec(0..40_i64, 1..60), near in 0..70_usize) {
+            let ends = lengths.iter().scan(0, |end, length| {
+                *end += length;
+                Some(*end)
+            });
+            let offsets: Vec<i64> = std::iter::once(0).chain(ends).collect();
+            for row in 0..offsets[lengths.len()] {
+                let expected = offsets.iter().rposition(|&offset| offset <= row);
+                prop_assert_eq!(Some(last_up_to(&offsets, row, near, |offset| offset as f64)), expected, "row {}", row);
+            }
+        }
+
         #[test]
         fn quotients_are_those_of_a_division(a: i32, small in 1..100_i32, divisor in 1..=i32::MAX) {
             for divisor in [small, divisor, i32::MAX] {
