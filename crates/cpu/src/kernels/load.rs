@@ -15,7 +15,7 @@ use rewire_graph::Scalar;
 pub(super) const OUTSIDE: usize = usize::MAX / 16;
 
 /// Floats to prefetch per row; the hardware prefetcher loads the following ones.
-const FIRST: usize = 64;
+pub(super) const FIRST: usize = 64;
 /// Scattered rows of up to this many points are copied, so that functions can process them as one line.
 const NARROW: usize = 32;
 

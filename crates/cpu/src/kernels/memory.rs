@@ -2,6 +2,7 @@ use super::error::CpuError;
 use super::kept::ContentId;
 use super::lines::{Line, Lines};
 use super::storage::{Elements, ElementsMut, SharedElements, Values};
+use super::stream::prefetch;
 use bytemuck::{cast_slice, cast_slice_mut};
 use rewire_graph::{DType, HostTensor, SharedBytes};
 use std::sync::Arc;
@@ -358,6 +359,15 @@ impl Sink<'_> {
         }
     }
 
+    /// Prefetches floats from `offset` on, which will be stored.
+    pub(super) fn prefetch(&self, offset: usize, count: usize) {
+        match self {
+            Self::Own(ElementsMut::F32(elements), base) => ask(elements, offset.wrapping_sub(*base), count),
+            Self::Shared(SharedElements::F32(elements)) => ask(elements, offset, count),
+            _ => {}
+        }
+    }
+
     /// Stores contiguous elements from `offset` on.
     pub(super) fn store(&mut self, offset: usize, values: Values<'_>) {
         match self {
@@ -365,6 +375,10 @@ impl Sink<'_> {
             Self::Shared(elements) => elements.store(offset, values),
         }
     }
+}
+
+fn ask<T>(elements: &[T], offset: usize, count: usize) {
+    prefetch(elements.get(offset..offset.saturating_add(count)).unwrap_or(&[]), 0);
 }
 
 #[cfg(test)]

@@ -275,10 +275,13 @@ fn each<A, V: Copy>(elements: &[A], offset: usize, values: &[V], store: impl Fn(
 
 /// Stores 32-bit elements.
 fn words(elements: &[AtomicU32], offset: usize, values: &[u32]) {
-    let (wide, rest) = values.as_chunks();
-    let (targets, _) = elements.get(offset..).unwrap_or_default().as_chunks();
+    let elements = elements.get(offset..).unwrap_or_default();
+    let ((targets, _), (wide, values)) = (elements.as_chunks(), values.as_chunks());
     targets.iter().zip(wide).for_each(|(target, values)| store_wide(target, values));
-    each(elements, offset.saturating_add(wide.as_flattened().len()), rest, |e, v| e.store(v, RELAXED));
+    let rest = elements.get(wide.as_flattened().len()..).unwrap_or_default();
+    let ((targets, _), (narrow, last)) = (rest.as_chunks(), values.as_chunks());
+    targets.iter().zip(narrow).for_each(|(target, values)| store_narrow(target, values));
+    each(rest, narrow.as_flattened().len(), last, |e, v| e.store(v, RELAXED));
 }
 
 /// Elements that [`store_wide`] stores.
@@ -311,6 +314,29 @@ fn store_wide(target: &[AtomicU32; WORDS], values: &[u32; WORDS]) {
 
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 fn store_wide(target: &[AtomicU32; WORDS], values: &[u32; WORDS]) {
+    target.iter().zip(values).for_each(|(target, &value)| target.store(value, RELAXED));
+}
+
+/// Elements that [`store_narrow`] stores: rows of tables have a multiple of them.
+const FEW_WORDS: usize = 4;
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+fn store_narrow(target: &[AtomicU32; FEW_WORDS], values: &[u32; FEW_WORDS]) {
+    // SAFETY: as in `store_wide`, for the 16 bytes of the two arrays.
+    unsafe {
+        std::arch::asm!(
+            "movups {a}, [{from}]",
+            "movups [{to}], {a}",
+            from = in(reg) values.as_ptr(),
+            to = in(reg) target.as_ptr(),
+            a = out(xmm_reg) _,
+            options(nostack, preserves_flags),
+        );
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+fn store_narrow(target: &[AtomicU32; FEW_WORDS], values: &[u32; FEW_WORDS]) {
     target.iter().zip(values).for_each(|(target, &value)| target.store(value, RELAXED));
 }
 

@@ -6,7 +6,7 @@ mod divide;
 use super::chain::Destination;
 use super::error::CpuError;
 use super::lanes::{Grid, LANES, Lanes, Progression, ROWS, Row, tile_rows};
-use super::load::{OUTSIDE, add_offsets, step};
+use super::load::{FIRST, OUTSIDE, add_offsets, step};
 use super::machine::{RowInputs, Vm};
 use super::memory::{Memory, Scalars, Sink};
 use super::operand::Env;
@@ -311,7 +311,11 @@ impl Store {
             Some((start, gap)) => {
                 offsets.iter_mut().enumerate().for_each(|(row, offset)| *offset = start + row * gap);
             }
-            None => self.offsets(machine, target, at, (grid, offsets)),
+            None => {
+                self.offsets(machine, target, at, (grid, offsets));
+                // The hardware does not predict where these rows are.
+                offsets.iter().for_each(|&offset| target.sink.prefetch(offset, grid.points.min(FIRST)));
+            }
         }
         for (row, &mut offset) in offsets.iter_mut().enumerate().filter(|(_, offset)| **offset < OUTSIDE) {
             match lanes.row(row, grid.points) {
@@ -397,12 +401,18 @@ impl Store {
         for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
             add_offsets(offsets, grid, machine.ints(self.root + 1 + axis), (extent, stride));
         }
+        let runs = |offsets| <[usize]>::chunk_by(offsets, |a, b| a.wrapping_add(1) == *b);
+        runs(offsets).for_each(|run| sink.prefetch(run[0], run.len()));
         for (row, offsets) in offsets.chunks(grid.points.max(1)).enumerate() {
-            let values = lanes.row(row, grid.points);
-            for (point, &offset) in offsets.iter().enumerate().filter(|(_, offset)| **offset < OUTSIDE) {
-                if let Some(value) = values.at(point) {
-                    sink.store(offset, T::values(&[value]));
+            let (values, mut start) = (lanes.row(row, grid.points), 0);
+            for run in runs(offsets) {
+                let end = start + run.len();
+                match values {
+                    _ if run[0] >= OUTSIDE => {}
+                    Row::Each(values) => sink.store(run[0], T::values(values.get(start..end).unwrap_or(&[]))),
+                    Row::Same(value) => run.iter().for_each(|&offset| sink.store(offset, T::values(&[value]))),
                 }
+                start = end;
             }
         }
     }

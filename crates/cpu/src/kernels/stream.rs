@@ -75,11 +75,11 @@ impl<S: Simd> Vectors<'_, S> {
     }
 }
 
-/// Prefetches floats at this distance.
+/// Prefetches elements at this distance.
 #[inline(always)]
-pub(super) fn prefetch(values: &[f32], ahead: usize) {
+pub(super) fn prefetch<T>(values: &[T], ahead: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in values.chunks(16) {
+    for line in values.chunks(64 / size_of::<T>()) {
         use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
         // SAFETY: a prefetch has no visible effect for any address, and SSE is part of x86-64.
         unsafe { _mm_prefetch::<_MM_HINT_T1>(line.as_ptr().wrapping_add(ahead).cast()) };
