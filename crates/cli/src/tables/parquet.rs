@@ -75,23 +75,21 @@ impl Groups {
         })
     }
 
-    /// The cells of the next row; `None` at the end.
-    fn next(&mut self) -> Result<Option<Vec<Nested>>, InputError> {
-        if !self.find_row()? {
-            return Ok(None);
+    /// Reads this many rows of the row group, column by column.
+    fn read_in_group(&mut self, count: u64, columns: &mut [Vec<Nested>]) -> Result<(), InputError> {
+        let (file, rows) = (&self.file, self.row + 1..=self.row + count);
+        for (column, cells) in self.columns.iter_mut().zip(columns) {
+            cells.reserve(count as usize);
+            for row in rows.clone() {
+                cells.push(column.next().map_err(|fault| {
+                    let (file, column) = (file.clone(), column.name.clone());
+                    InputError::Column { file, row, column, fault }
+                })?);
+            }
         }
-        self.left -= 1;
-        self.row += 1;
-        let (file, row) = (&self.file, self.row);
-        let cells = self.columns.iter_mut().map(|column| {
-            column.next().map_err(|fault| InputError::Column {
-                file: file.clone(),
-                row,
-                column: column.name.clone(),
-                fault,
-            })
-        });
-        cells.collect::<Result<_, _>>().map(Some)
+        self.left -= count;
+        self.row += count;
+        Ok(())
     }
 }
 
@@ -127,10 +125,10 @@ impl Column {
 impl Table for Groups {
     fn read(&mut self, rows: usize) -> Result<Rows, InputError> {
         let mut read = Rows::new(self.columns.len());
-        while read.count < rows
-            && let Some(cells) = self.next()?
-        {
-            read.push(cells);
+        while read.count < rows && self.find_row()? {
+            let count = self.left.min((rows - read.count) as u64);
+            self.read_in_group(count, &mut read.columns)?;
+            read.count += count as usize;
         }
         Ok(read)
     }
