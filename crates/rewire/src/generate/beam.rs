@@ -55,13 +55,18 @@ impl<'a> Search<'a> {
         Self { trie, widths, level: 0, open: if trie.ids() > 0 { vec![root] } else { vec![] }, ended: vec![] }
     }
 
+    pub fn trie(&self) -> &'a Trie {
+        self.trie
+    }
+
     /// The maximum number of cache rows: the rows of the last level are never read.
     pub fn rows(&self) -> usize {
         let width = |level| self.width(level).min(self.trie.ids());
         (1..self.trie.levels()).map(|level| width(level - 1)).fold(0, usize::saturating_add)
     }
 
-    fn width(&self, level: usize) -> usize {
+    /// The beam width at a level.
+    pub fn width(&self, level: usize) -> usize {
         self.widths.get(level).or(self.widths.last()).copied().unwrap_or(usize::MAX)
     }
 

@@ -6,6 +6,7 @@ mod draw;
 mod error;
 mod random;
 mod requests;
+mod resident;
 mod rows;
 #[cfg(feature = "train")]
 mod rqvae;
@@ -23,7 +24,8 @@ pub use sid::{Codebooks, SidOptions};
 pub use trie::Trie;
 
 use beam::Search;
-use requests::{Asked, Autoregressive, Encoded, Sequence, Work, together};
+use requests::{Answers, Asked, Autoregressive, Encoded, Sequence, Work, together};
+use resident::Selection;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::{lower, optimize};
 use rewire_runtime::{Inputs, Model, ModelOptions, Parameters, Session, block_on};
@@ -133,7 +135,7 @@ impl Autoregressive for Generator {
         Ok(self.session.reserve_states_async(rows).await?)
     }
 
-    async fn run(&mut self, sequences: &[Sequence], _: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError> {
+    async fn run(&mut self, sequences: &[Sequence], _: &[Encoded], _: &[Selection]) -> Result<Answers, GenerateError> {
         let inputs = Inputs::new()
             .with("lengths", lengths(sequences.iter().map(|sequence| &sequence.tokens)))
             .with("tokens", joined(sequences.iter().map(|sequence| &sequence.tokens)))
@@ -143,7 +145,8 @@ impl Autoregressive for Generator {
         let outputs = self.session.run_async(&inputs).await?;
         let logits = floats(outputs.get("logits"), "logits", sequences.len() * self.config.tokens())?;
         let rows = logits.chunks_exact(self.config.tokens().max(1));
-        sequences.iter().zip(rows).map(|(sequence, row)| self.answer(&sequence.asked, row)).collect()
+        let answers = sequences.iter().zip(rows).map(|(sequence, row)| self.answer(&sequence.asked, row));
+        Ok(Answers { sequences: answers.collect::<Result<_, _>>()?, selections: vec![] })
     }
 }
 

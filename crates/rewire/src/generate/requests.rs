@@ -2,6 +2,7 @@
 
 use super::beam::{Beam, Search};
 use super::draw::Draw;
+use super::resident::{ResidentSearch, Selection, Winner};
 use super::rows::FreeRows;
 use super::{Found, GenerateError};
 use std::collections::VecDeque;
@@ -18,8 +19,22 @@ pub(super) trait Autoregressive {
     /// Grows the caches to at least this many rows.
     async fn reserve(&mut self, rows: usize) -> Result<(), GenerateError>;
 
-    /// Encodes prompts, and computes the query of every sequence.
-    async fn run(&mut self, sequences: &[Sequence], prompts: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError>;
+    /// Encodes prompts, and computes the query of every sequence and all selections.
+    async fn run(
+        &mut self,
+        sequences: &[Sequence],
+        prompts: &[Encoded],
+        selections: &[Selection],
+    ) -> Result<Answers, GenerateError>;
+}
+
+/// The results of a run.
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Per sequence, the values that it asks for.
+    pub sequences: Vec<Vec<f32>>,
+    /// Per selection, the continuations, best first.
+    pub selections: Vec<Vec<Winner>>,
 }
 
 /// The part of a sequence that a run computes.
@@ -43,6 +58,8 @@ pub(super) enum Asked {
     Logits,
     /// The log-probabilities of some codes of a level, normalized over the level.
     Codes { level: usize, codes: Vec<u32> },
+    /// Nothing: a selection has the codes that may follow.
+    Selection,
 }
 
 /// A prompt for the encoder, and the cache rows of its tokens.
@@ -71,6 +88,7 @@ pub struct Progress {
 #[derive(Debug)]
 pub(super) enum Work<'a> {
     Search(Search<'a>),
+    Resident(ResidentSearch<'a>),
     Draw(Draw),
 }
 
@@ -157,9 +175,14 @@ impl<'a> Requests<'a> {
         ran
     }
 
+    /// Requests that have not begun.
+    pub fn waiting(&mut self) -> impl Iterator<Item = &mut Work<'a>> {
+        self.waiting.iter_mut().map(|request| &mut request.work)
+    }
+
     async fn run<M: Autoregressive>(&mut self, model: &mut M) -> Result<Vec<Progress>, GenerateError> {
         self.admit();
-        let (mut sequences, mut prompts, mut counts) = (vec![], vec![], vec![]);
+        let (mut sequences, mut prompts, mut selections, mut counts) = (vec![], vec![], vec![], vec![]);
         for request in &mut self.running {
             let begun = sequences.len();
             match request.prompt.take() {
@@ -167,18 +190,23 @@ impl<'a> Requests<'a> {
                 None if request.work.is_done() => {}
                 None => request.sequences(model, &mut sequences),
             }
+            if let Work::Resident(search) = &request.work
+                && sequences.len() > begun
+            {
+                selections.push(search.selection(begun));
+            }
             counts.push(sequences.len() - begun);
         }
-        let mut answers = match sequences.is_empty() && prompts.is_empty() {
-            true => vec![],
-            false => model.run(&sequences, &prompts).await?,
-        }
-        .into_iter();
+        let answers = match sequences.is_empty() && prompts.is_empty() {
+            true => Answers::default(),
+            false => model.run(&sequences, &prompts, &selections).await?,
+        };
+        let (mut answers, mut selected) = (answers.sequences.into_iter(), answers.selections.into_iter());
         let mut progress = vec![];
         for (request, count) in self.running.iter_mut().zip(counts) {
             let answers: Vec<Vec<f32>> = answers.by_ref().take(count).collect();
             if !answers.is_empty() {
-                request.work.extend(&answers)?;
+                request.work.extend(&answers, &mut selected)?;
             }
             let found = request.work.is_done().then(|| request.work.found());
             if count > 0 || found.is_some() {
@@ -267,6 +295,7 @@ impl Work<'_> {
     fn rows(&self) -> usize {
         match self {
             Self::Search(search) => search.rows(),
+            Self::Resident(search) => search.rows(),
             Self::Draw(draw) => draw.rows(),
         }
     }
@@ -274,6 +303,7 @@ impl Work<'_> {
     fn level(&self) -> usize {
         match self {
             Self::Search(search) => search.level(),
+            Self::Resident(search) => search.best().len(),
             Self::Draw(draw) => draw.beam.codes.len(),
         }
     }
@@ -285,14 +315,23 @@ impl Work<'_> {
                 let level = search.level();
                 search.open().map(|(beam, codes)| (beam, Asked::Codes { level, codes })).collect()
             }
+            Self::Resident(search) => search.open().collect(),
             Self::Draw(draw) => vec![(&mut draw.beam, Asked::Logits)],
         }
     }
 
-    fn extend(&mut self, answers: &[Vec<f32>]) -> Result<(), GenerateError> {
+    fn extend(
+        &mut self,
+        answers: &[Vec<f32>],
+        selected: &mut impl Iterator<Item = Vec<Winner>>,
+    ) -> Result<(), GenerateError> {
         match self {
             Self::Search(search) => {
                 search.extend(answers);
+                Ok(())
+            }
+            Self::Resident(search) => {
+                search.extend(&selected.next().unwrap_or_default());
                 Ok(())
             }
             Self::Draw(draw) => answers.iter().try_for_each(|logits| draw.extend(logits)),
@@ -302,6 +341,7 @@ impl Work<'_> {
     fn is_done(&self) -> bool {
         match self {
             Self::Search(search) => search.is_done(),
+            Self::Resident(search) => search.is_done(),
             Self::Draw(draw) => draw.is_done(),
         }
     }
@@ -309,6 +349,7 @@ impl Work<'_> {
     fn best(&self) -> &[u32] {
         match self {
             Self::Search(search) => search.best(),
+            Self::Resident(search) => search.best(),
             Self::Draw(draw) => &draw.beam.codes,
         }
     }
@@ -321,6 +362,7 @@ impl Work<'_> {
         };
         match self {
             Self::Search(search) => search.found().map(of).collect(),
+            Self::Resident(search) => search.found(),
             Self::Draw(draw) => vec![of((&draw.beam.codes, &[], draw.beam.score))],
         }
     }

@@ -64,10 +64,17 @@ impl TrieTables {
         }
     }
 
-    /// The possible first tokens.
-    pub fn first_tokens(&self) -> Vec<u32> {
-        let count = self.offsets.get(1).map_or(0, |&count| count as usize);
-        self.tokens.iter().take(count).map(|&token| token as u32).collect()
+    /// The possible tokens after a state, one per entry. An item has one entry, itself, with an unused token.
+    pub fn tokens_after(&self, state: u32) -> &[i32] {
+        match self.offsets.get(state as usize..) {
+            Some(&[first, end, ..]) => self.tokens.get(first as usize..end as usize).unwrap_or(&[]),
+            _ => &[0],
+        }
+    }
+
+    /// The state before a state, and the token between them; `None` for the root.
+    pub fn before(&self, state: u32) -> Option<(u32, u32)> {
+        self.from.get(state as usize).copied().filter(|_| state > 0)
     }
 
     /// The leaf of a state, if it is an item.
@@ -78,9 +85,7 @@ impl TrieTables {
     /// The codes that lead to a state.
     pub fn codes(&self, mut state: u32) -> Vec<u32> {
         let mut codes = vec![];
-        while state > 0
-            && let Some(&(before, token)) = self.from.get(state as usize)
-        {
+        while let Some((before, token)) = self.before(state) {
             codes.push(token);
             state = before;
         }
@@ -109,5 +114,8 @@ mod tests {
             assert_eq!(tables.codes(state), ids[*item as usize]);
         }
         assert_eq!((tables.codes(0), tables.codes(4), tables.leaf(5)), (vec![], vec![3, 1], None));
+        assert_eq!((tables.before(0), tables.before(4)), (None, Some((1, 1))));
+        let after = [0, 1, 6].map(|state| tables.tokens_after(state));
+        assert_eq!(after, [&[3, 7, 7, 9][..], &[1, 2], &[0]]);
     }
 }

@@ -4,7 +4,7 @@ use rewire::generate::decoder::{
     Config, Decoder, Task, examples, examples_in_trie, objective, objective_in_trie, read_items, read_prompts,
 };
 use rewire::generate::{Found, GenerateError, Sampling, Trie};
-use rewire::graph::DType;
+use rewire::graph::{DType, HostTensor};
 use rewire::rank::{RankOptions, read_weights};
 use rewire::runtime::{Inputs, ModelOptions};
 use rewire::train::{Objective, TrainConfig, Trainer};
@@ -244,43 +244,34 @@ fn answers_are_those_of_the_given_items() {
     assert!(matches!(answer(Some(vec![vec![]])), Err(GenerateError::Id { item: 0, .. })));
 }
 
-/// A search keeps its beams on a device; a queue lets the host choose them.
+/// A search keeps its beams on a device, a queue reads them after every token; on the CPU the host chooses them.
 #[test]
 fn beams_on_a_device_are_those_that_the_host_chooses() {
     for (name, options) in ["qwen3", "t5"].into_iter().flat_map(|name| options().map(move |options| (name, options))) {
-        let mut decoder = Decoder::open(&folder(name), &options).unwrap();
+        let on_cpu = RankOptions { kernel: Kernel::Cpu, ..RankOptions::default() };
+        let [mut decoder, mut host] = [&options, &on_cpu].map(|with| Decoder::open(&folder(name), with).unwrap());
         let mut next = numbers(5);
         for items in [items_of_any_length(&mut next), vec![vec![320]], vec![vec![7], vec![7, 300], vec![7, 300, 301]]] {
             let trie = Trie::of_tokens(400, (0..).zip(items)).unwrap();
             let prompts: Vec<Vec<u32>> = (0..3).map(|_| (0..1 + next(9)).map(|_| next(400)).collect()).collect();
             let prompts: Vec<&[u32]> = prompts.iter().map(Vec::as_slice).collect();
             for width in [1, 5, usize::MAX] {
-                let mut queue = decoder.queue(200).unwrap();
-                let ids: Vec<_> = prompts
-                    .iter()
-                    .map(|prompt| queue.submit(prompt, Task::Search { trie: &trie, width }).unwrap())
-                    .collect();
-                let (mut expected, mut reported) = (BTreeMap::new(), BTreeMap::<usize, Vec<Vec<u32>>>::new());
-                while !queue.is_empty() {
-                    for progress in queue.step().unwrap() {
-                        let place = ids.iter().position(|id| *id == progress.request).unwrap();
-                        reported.entry(place).or_default().push(progress.tokens);
-                        expected.extend(progress.found.map(|found| (place, found)));
-                    }
-                }
-                let found = decoder.search(&prompts, &trie, width).unwrap();
+                let search = Task::Search { trie: &trie, width };
+                let (expected, _) = queued(&mut host, &prompts, &search);
+                let (found, reported) = queued(&mut decoder, &prompts, &search);
+                assert_eq!(decoder.search(&prompts, &trie, width).unwrap(), found);
                 let mut watched = BTreeMap::<usize, Vec<Vec<u32>>>::new();
                 let watch = |place: usize, tokens: &[u32]| {
                     watched.entry(place).or_default().push(tokens.to_vec());
                     if place == 1 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
                 };
-                let some = decoder.generate(&prompts, &Task::Search { trie: &trie, width }, watch).unwrap();
+                let some = decoder.generate(&prompts, &search, watch).unwrap();
                 assert_eq!((&some[0], &some[1], &some[2]), (&found[0], &vec![], &found[2]));
-                assert_eq!((&watched[&0], watched[&1].len()), (&reported[&0], 1));
+                assert_eq!((&watched[&0], watched[&1].len()), (&reported[0], 1));
                 for (place, found) in found.iter().enumerate() {
                     let codes = |found: &[Found]| found.iter().map(|one| one.codes.clone()).collect::<Vec<_>>();
-                    assert_eq!(codes(found), codes(&expected[&place]), "{name}, width {width}, prompt {place}");
-                    for (found, expected) in found.iter().zip(&expected[&place]) {
+                    assert_eq!(codes(found), codes(&expected[place]), "{name}, width {width}, prompt {place}");
+                    for (found, expected) in found.iter().zip(&expected[place]) {
                         assert!((found.score - expected.score).abs() < 1e-5 && found.items == expected.items);
                     }
                 }
@@ -289,18 +280,33 @@ fn beams_on_a_device_are_those_that_the_host_chooses() {
     }
 }
 
+/// The results of a queue and the reported prefixes, per prompt.
+fn queued(decoder: &mut Decoder, prompts: &[&[u32]], task: &Task<'_>) -> (Vec<Vec<Found>>, Vec<Vec<Vec<u32>>>) {
+    let mut queue = decoder.queue(200).unwrap();
+    let ids: Vec<_> = prompts.iter().map(|prompt| queue.submit(prompt, task.clone()).unwrap()).collect();
+    let (mut found, mut reported) = (vec![vec![]; ids.len()], vec![vec![]; ids.len()]);
+    while !queue.is_empty() {
+        for progress in queue.step().unwrap() {
+            let place = ids.iter().position(|id| *id == progress.request).unwrap();
+            reported[place].push(progress.tokens);
+            found[place].extend(progress.found.into_iter().flatten());
+        }
+    }
+    (found, reported)
+}
+
 /// Requests come while others run, wait for rows, and are cancelled: what is left finds what it finds alone, to the bit.
 #[test]
 fn requests_that_come_and_go_find_what_they_find_alone() {
     for (name, options) in ["qwen3", "t5"].into_iter().flat_map(|name| options().map(move |options| (name, options))) {
         let mut decoder = Decoder::open(&folder(name), &options).unwrap();
         let mut next = numbers(11);
-        let trie = Trie::of_tokens(400, (0..).zip(items_of_any_length(&mut next))).unwrap();
+        let tries = [0, 1].map(|_| Trie::of_tokens(400, (0..).zip(items_of_any_length(&mut next))).unwrap());
         let prompts: Vec<Vec<u32>> = (0..9).map(|_| (0..1 + next(20)).map(|_| next(400)).collect()).collect();
         let sampling =
             |seed| Sampling { tokens: 3 + seed % 4, temperature: 1.0, seed: seed as u64, ..Sampling::default() };
         let task = |n: usize| match n % 2 {
-            0 => Task::Search { trie: &trie, width: 1 + n },
+            0 => Task::Search { trie: &tries[n / 2 % 2], width: 1 + n },
             _ => Task::Sample(sampling(n)),
         };
         let alone: Vec<Vec<Found>> = prompts

@@ -1,6 +1,8 @@
 //! Beam search on a device: beams and the trie stay in device memory, and no run waits for another.
 
 use super::{Asked, Autoregressive, Decoder, Encoded, Sequence, ends};
+use crate::generate::beam::Search;
+use crate::generate::resident::{ResidentSearch, ResidentTrie, Selection, Winner};
 use crate::generate::tables::TrieTables;
 use crate::generate::{Found, GenerateError, Trie, joined, lengths};
 use rewire_decoders::{BeamLimits, beam_step};
@@ -21,14 +23,6 @@ const OF_STEP: [&str; 3] = ["scores", "states", "rows"];
 pub(super) struct DeviceBeams {
     session: Session,
     trie: Option<ResidentTrie>,
-}
-
-/// A trie in the memory of a device.
-#[derive(Clone, Debug)]
-struct ResidentTrie {
-    identity: Arc<()>,
-    tables: Arc<TrieTables>,
-    tensors: Vec<(&'static str, DeviceTensor)>,
 }
 
 /// A search on a device.
@@ -94,6 +88,33 @@ impl DeviceBeams {
         let resident = ResidentTrie { identity: trie.identity().clone(), tables: Arc::new(tables), tensors };
         Ok(self.trie.insert(resident).clone())
     }
+
+    /// The continuations of all selections, given the probabilities of their candidates, and of others after them.
+    async fn select(
+        &mut self,
+        asked: &RunValue,
+        selections: &[Selection],
+        others: usize,
+    ) -> Result<Vec<Vec<Winner>>, GenerateError> {
+        let mut found = vec![vec![]; selections.len()];
+        while let Some(place) = found.iter().position(Vec::is_empty) {
+            let Some(Selection { trie, .. }) = selections.get(place) else { break };
+            let mut inputs = inputs_of(trie, selections, others)?;
+            inputs.extend([("asked", asked.clone())]);
+            let outputs = self.session.run_async(&inputs).await?;
+            let states = outputs.get("states").map(HostTensor::to_i64).unwrap_or_default();
+            let scores = scores(&outputs)?;
+            let mut winners =
+                states.into_iter().zip(scores).map(|(state, score)| Winner { score, state: state as u32 });
+            for (found, own) in found.iter_mut().zip(selections).filter(|(_, own)| own.trie.is_same(trie)) {
+                *found = winners.by_ref().take(own.winners).collect();
+                if found.is_empty() {
+                    return Err(missing("states"));
+                }
+            }
+        }
+        Ok(found)
+    }
 }
 
 impl ResidentTrie {
@@ -115,6 +136,52 @@ impl ResidentTrie {
 }
 
 impl Decoder {
+    fn selects_on_device(&self) -> bool {
+        self.session.gpu().is_some() && cfg!(feature = "emit")
+    }
+
+    /// A search of one prompt whose prefixes the device selects; `None` if there is no device, or a step does not
+    /// support the search.
+    pub(super) async fn resident_search<'a>(
+        &mut self,
+        search: &Search<'a>,
+    ) -> Result<Option<ResidentSearch<'a>>, GenerateError> {
+        let (trie, width) = (search.trie(), search.width(0));
+        if !self.selects_on_device() || trie.ids() == 0 {
+            return Ok(None);
+        }
+        let mut steps = self.steps().await?;
+        let resident = steps.resident(trie).await?;
+        self.beams = Some(steps);
+        let is_supported = resident.beams(width, 1).is_some();
+        Ok(is_supported.then(|| ResidentSearch::new(trie, resident, width, search.rows())))
+    }
+
+    async fn steps(&mut self) -> Result<DeviceBeams, GenerateError> {
+        match self.beams.take() {
+            Some(steps) => Ok(steps),
+            None => DeviceBeams::load(&self.session).await,
+        }
+    }
+
+    /// The continuations of selections, given the results of their run with `others` more candidates.
+    pub(super) async fn select(
+        &mut self,
+        outputs: &Outputs,
+        selections: &[Selection],
+        others: usize,
+    ) -> Result<Vec<Vec<Winner>>, GenerateError> {
+        if selections.is_empty() {
+            return Ok(vec![]);
+        }
+        let asked = outputs.value("asked").ok_or_else(|| missing("asked"))?;
+        // After an error they are loaded again, on the current device of the decoder.
+        let mut steps = self.steps().await?;
+        let winners = steps.select(asked, selections, others).await?;
+        self.beams = Some(steps);
+        Ok(winners)
+    }
+
     /// Begins a search of prompts on the decoder's device; `None` if there is no device, or a step does not support the
     /// search.
     pub(super) async fn device_search<'a>(
@@ -123,13 +190,10 @@ impl Decoder {
         trie: &'a Trie,
         width: usize,
     ) -> Result<Option<DeviceSearch<'a>>, GenerateError> {
-        if self.session.gpu().is_none() || !cfg!(feature = "emit") || prompts.is_empty() || trie.ids() == 0 {
+        if !self.selects_on_device() || prompts.is_empty() || trie.ids() == 0 {
             return Ok(None);
         }
-        let mut steps = match self.beams.take() {
-            Some(steps) => steps,
-            None => DeviceBeams::load(&self.session).await?,
-        };
+        let mut steps = self.steps().await?;
         let resident = steps.resident(trie).await?;
         let Some(beams) = resident.beams(width, prompts.len()) else {
             self.beams = Some(steps);
@@ -152,7 +216,7 @@ impl Decoder {
         let rows = search.rows.max(encoder_rows) as usize + search.rows_of_beams();
         self.reserve(rows.next_power_of_two()).await?;
         if encoder_rows > 0 {
-            self.run(&[], &encoded).await?;
+            self.run(&[], &encoded, &[]).await?;
         }
         Ok(Some(search))
     }
@@ -172,7 +236,7 @@ impl Decoder {
             }
             let outputs = search.steps.session.run_async(&inputs).await?;
             if let Some(watch) = &mut watch {
-                let states = states(&search.steps.session, &outputs).await?;
+                let states = read(&search.steps.session, &outputs, "states").await?.to_i64();
                 search.report(&states, watch).await;
             }
             if level == last || search.prompts.iter().all(|prompt| prompt.stage == Stage::Cancelled) {
@@ -190,7 +254,7 @@ impl Decoder {
     async fn first_run(&mut self, search: &DeviceSearch<'_>) -> Result<Inputs, GenerateError> {
         let of = |prompt: &Prompt| prompt.sequence(prompt.tokens.clone(), prompt.rows.clone(), 0);
         let sequences: Vec<Sequence> = search.prompts.iter().map(of).collect();
-        let codes = search.resident.tables.first_tokens();
+        let codes: Vec<u32> = search.resident.tables.tokens_after(0).iter().map(|&token| token as u32).collect();
         let rows: Vec<u32> = (0..sequences.len() as u32).flat_map(|row| codes.iter().map(move |_| row)).collect();
         let inputs = self.inputs(&sequences, &[], &ends(&sequences), [&rows, &codes.repeat(sequences.len())])?;
         let (count, levels) = (sequences.len(), BeamLimits::ALL.levels);
@@ -298,12 +362,8 @@ impl DeviceSearch<'_> {
 
     /// The items of prompts, best first.
     fn found(&self, outputs: &Outputs) -> Result<Vec<Vec<Found>>, GenerateError> {
-        let scores = outputs.get("scores").map(HostTensor::to_f64).unwrap_or_default();
+        let scores = scores(outputs)?;
         let states = outputs.get("states").map(HostTensor::to_i64).unwrap_or_default();
-        if scores.iter().any(|score| score.is_nan()) {
-            let reason = "has values that are no numbers".to_owned();
-            return Err(GenerateError::Output { name: "asked", reason });
-        }
         let beams = scores.len() / self.prompts.len();
         let of = |(place, prompt): (usize, &Prompt)| {
             let own = place * beams..(place + 1) * beams;
@@ -324,13 +384,85 @@ impl DeviceSearch<'_> {
     }
 }
 
-/// The states of a step's beams.
-async fn states(session: &Session, outputs: &Outputs) -> Result<Vec<i64>, GenerateError> {
-    match outputs.value("states") {
-        Some(RunValue::Device(tensor)) => Ok(session.read_async(tensor).await?.to_i64()),
-        Some(RunValue::Host(tensor)) => Ok(tensor.to_i64()),
-        None => Err(missing("states")),
+/// The inputs of a step that selects for the requests of a trie, except `asked`. Requests of other tries and `others` more
+/// candidates have no winners.
+fn inputs_of(trie: &ResidentTrie, selections: &[Selection], others: usize) -> Result<Inputs, GenerateError> {
+    let (mut entries, mut candidates, mut winners) = (vec![], vec![], vec![]);
+    let (mut scores, mut states) = (vec![], vec![]);
+    for selection in selections {
+        let is_own = selection.trie.is_same(trie);
+        let first = entries.len();
+        for beam in &selection.beams {
+            entries.push(selection.trie.tables.tokens_after(beam.state).len() as i64);
+            scores.push(beam.score);
+            states.push(if is_own { beam.state as i32 } else { 0 });
+        }
+        candidates.push(entries.get(first..).unwrap_or(&[]).iter().sum::<i64>());
+        winners.push(if is_own { selection.winners as i64 } else { 0 });
     }
+    // Each is a request of one beam, so that sorting stays within the limits of a step.
+    for first in (0..others).step_by(BeamLimits::ALL.candidates) {
+        let count = (others - first).min(BeamLimits::ALL.candidates) as i64;
+        entries.push(count);
+        candidates.push(count);
+        winners.push(0);
+        scores.push(0.0);
+        states.push(0);
+    }
+    let (beams, next) = (scores.len(), vec![0; winners.iter().sum::<i64>() as usize]);
+    let levels = BeamLimits::ALL.levels;
+    let mut inputs = Inputs::new()
+        .with("entries", HostTensor::lengths(&entries))
+        .with("candidates", HostTensor::lengths(&candidates))
+        .with("winners", HostTensor::lengths(&winners))
+        .with("scores", HostTensor::vector(&scores))
+        .with("states", HostTensor::vector(&states))
+        .with("kept", HostTensor::zeros(DType::I32, vec![beams])?)
+        .with("rows", HostTensor::zeros(DType::I32, vec![beams, levels])?)
+        .with("place", HostTensor::vector(&vec![false; levels]))
+        .with("next.entries", HostTensor::lengths(&next))
+        .with("before.lengths", HostTensor::lengths(&next))
+        .with("prompt.lengths", HostTensor::lengths(&vec![0; winners.len()]))
+        .with("prompt", HostTensor::vector::<u32>(&[]));
+    inputs.extend(trie.tensors.iter().map(|(name, tensor)| (*name, RunValue::Device(tensor.clone()))));
+    OF_RUN.into_iter().chain(["rows"]).for_each(|name| inputs.keep_on_device(name));
+    Ok(inputs)
+}
+
+/// The rows and tokens of all candidates of selections.
+pub(super) fn of_selections(selections: &[Selection]) -> [Vec<u32>; 2] {
+    let (mut rows, mut tokens) = (vec![], vec![]);
+    for selection in selections {
+        for beam in &selection.beams {
+            let after = selection.trie.tables.tokens_after(beam.state);
+            rows.extend(std::iter::repeat_n(beam.sequence as u32, after.len()));
+            tokens.extend(after.iter().map(|&token| token as u32));
+        }
+    }
+    [rows, tokens]
+}
+
+/// An output of a run.
+pub(super) async fn read(
+    session: &Session,
+    outputs: &Outputs,
+    name: &'static str,
+) -> Result<HostTensor, GenerateError> {
+    match outputs.value(name) {
+        Some(RunValue::Device(tensor)) => Ok(session.read_async(tensor).await?),
+        Some(RunValue::Host(tensor)) => Ok(tensor.clone()),
+        None => Err(missing(name)),
+    }
+}
+
+/// The scores of a step.
+fn scores(outputs: &Outputs) -> Result<Vec<f64>, GenerateError> {
+    let scores = outputs.get("scores").map(HostTensor::to_f64).unwrap_or_default();
+    if scores.iter().any(|score| score.is_nan()) { Err(not_numbers()) } else { Ok(scores) }
+}
+
+pub(super) fn not_numbers() -> GenerateError {
+    GenerateError::Output { name: "asked", reason: "has values that are not numbers".to_owned() }
 }
 
 fn missing(name: &'static str) -> GenerateError {

@@ -41,17 +41,18 @@ pub use train::{examples, examples_in_trie, objective, objective_in_trie};
 
 use super::beam::Search;
 use super::draw::Draw;
-use super::requests::{Asked, Autoregressive, Encoded, Sequence, Work, together};
+use super::requests::{Answers, Asked, Autoregressive, Encoded, Sequence, Work, together};
+use super::resident::Selection;
 use super::{Found, GenerateError, Sampling, Trie, floats, joined, lengths};
 use crate::package::Package;
 use crate::program::{ModelFile, config_of_package, stored};
 use crate::rank::{RankError, RankOptions, config_of_decoder};
 use crate::weights::Weights;
-use device::DeviceBeams;
+use device::{DeviceBeams, not_numbers, of_selections, read};
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::plan::Plan;
 use rewire_graph_rewrite::{lower, optimize};
-use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Report, Session, block_on};
+use rewire_runtime::{Inputs, Model, ModelOptions, Report, Session, block_on};
 use std::future::Ready;
 use std::ops::ControlFlow;
 
@@ -171,12 +172,12 @@ impl Decoder {
             None => (prompt.to_vec(), vec![]),
         };
         if !memory.is_empty() {
-            self.run(&[], &[Encoded { tokens: prompt.to_vec(), rows: memory.clone() }]).await?;
+            self.run(&[], &[Encoded { tokens: prompt.to_vec(), rows: memory.clone() }], &[]).await?;
         }
         let tokens = [&first, continuation].concat();
         let all = rows(tokens.len());
         let sequence = Sequence { tokens, kept: all.clone(), memory, ..Sequence::default() };
-        let outputs = self.compute(&[sequence], &[], &all, [&[], &[]]).await?;
+        let outputs = self.session.run_async(&self.inputs(&[sequence], &[], &all, [&[], &[]])?).await?;
         let logits = floats(outputs.get("logits"), "logits", all.len() * self.config.vocabulary())?;
         Ok(HostTensor::f32(vec![all.len(), self.config.vocabulary()], &logits)?)
     }
@@ -347,18 +348,8 @@ impl Decoder {
         }
     }
 
-    /// Runs sequences, given the rows whose logits are requested, and the tokens of rows whose probabilities are
+    /// The inputs of a run, given the rows whose logits are requested, and the tokens of rows whose probabilities are
     /// requested.
-    async fn compute(
-        &mut self,
-        sequences: &[Sequence],
-        prompts: &[Encoded],
-        wanted: &[u32],
-        asked: [&[u32]; 2],
-    ) -> Result<Outputs, GenerateError> {
-        Ok(self.session.run_async(&self.inputs(sequences, prompts, wanted, asked)?).await?)
-    }
-
     fn inputs(
         &self,
         sequences: &[Sequence],
@@ -380,7 +371,7 @@ impl Decoder {
             .with("wanted", HostTensor::vector(wanted))
             .with("asked.rows", HostTensor::vector(rows))
             .with("asked.tokens", HostTensor::vector(tokens));
-        if self.has_device && sequences.iter().all(asks_for_codes) {
+        if self.has_device && !sequences.iter().any(asks_for_logits) {
             inputs.keep_on_device("logits");
         }
         match self.config.rope() {
@@ -405,8 +396,8 @@ impl Decoder {
     }
 }
 
-fn asks_for_codes(sequence: &Sequence) -> bool {
-    matches!(sequence.asked, Asked::Codes { .. })
+fn asks_for_logits(sequence: &Sequence) -> bool {
+    matches!(sequence.asked, Asked::Logits)
 }
 
 /// The last rows of sequences.
@@ -431,31 +422,45 @@ impl Autoregressive for Decoder {
         Ok(self.session.reserve_states_async(rows).await?)
     }
 
-    async fn run(&mut self, sequences: &[Sequence], prompts: &[Encoded]) -> Result<Vec<Vec<f32>>, GenerateError> {
+    async fn run(
+        &mut self,
+        sequences: &[Sequence],
+        prompts: &[Encoded],
+        selections: &[Selection],
+    ) -> Result<Answers, GenerateError> {
         let wanted = ends(sequences);
-        let (mut rows, mut tokens) = (vec![], vec![]);
+        let [mut rows, mut tokens] = of_selections(selections);
+        let of_device = tokens.len();
         for (row, sequence) in (0u32..).zip(sequences) {
             if let Asked::Codes { codes, .. } = &sequence.asked {
                 rows.extend(std::iter::repeat_n(row, codes.len()));
                 tokens.extend(codes);
             }
         }
-        let outputs = self.compute(sequences, prompts, &wanted, [&rows, &tokens]).await?;
-        let asked = floats(outputs.get("asked"), "asked", tokens.len())?;
+        let mut inputs = self.inputs(sequences, prompts, &wanted, [&rows, &tokens])?;
+        if !selections.is_empty() {
+            inputs.keep_on_device("asked");
+        }
+        let outputs = self.session.run_async(&inputs).await?;
+        let selections = self.select(&outputs, selections, tokens.len() - of_device).await?;
+        let asked = match tokens.len() > of_device {
+            true => floats(Some(&read(&self.session, &outputs, "asked").await?), "asked", tokens.len())?,
+            false => vec![],
+        };
         if asked.iter().any(|logarithm| logarithm.is_nan()) {
-            let reason = "has values that are not numbers".to_owned();
-            return Err(GenerateError::Output { name: "asked", reason });
+            return Err(not_numbers());
         }
         let vocabulary = self.config.vocabulary();
-        let logits = match sequences.iter().all(asks_for_codes) {
-            true => vec![],
-            false => floats(outputs.get("logits"), "logits", wanted.len() * vocabulary)?,
+        let logits = match sequences.iter().any(asks_for_logits) {
+            true => floats(outputs.get("logits"), "logits", wanted.len() * vocabulary)?,
+            false => vec![],
         };
-        let mut asked = asked.into_iter();
+        let mut asked = asked.into_iter().skip(of_device);
         let answer = |(row, sequence): (usize, &Sequence)| match &sequence.asked {
             Asked::Codes { codes, .. } => asked.by_ref().take(codes.len()).collect(),
             Asked::Logits => logits.chunks_exact(vocabulary).nth(row).map(<[f32]>::to_vec).unwrap_or_default(),
+            Asked::Selection => vec![],
         };
-        Ok(sequences.iter().enumerate().map(answer).collect())
+        Ok(Answers { sequences: sequences.iter().enumerate().map(answer).collect(), selections })
     }
 }

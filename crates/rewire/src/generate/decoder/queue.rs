@@ -1,5 +1,5 @@
 use super::Decoder;
-use crate::generate::requests::Requests;
+use crate::generate::requests::{Requests, Work};
 use crate::generate::{GenerateError, Progress, RequestId, Sampling, Trie};
 use rewire_runtime::block_on;
 
@@ -20,7 +20,8 @@ pub enum Task<'a> {
 /// Continuous batching: requests of different lengths run together, and start and end between runs. Results do not
 /// depend on other requests, bit for bit.
 ///
-/// Each run computes the prompts of new requests and one token of every other request. Until it ends, a request holds
+/// Each run computes the prompts of new requests and one token of every other request. On a device, the trie lies in
+/// device memory, which selects the best prefixes; the host reads those after each run. Until it ends, a request holds
 /// cache rows of the decoder for its prompt and the maximum number of its new tokens; requests wait until enough rows
 /// are free.
 #[derive(Debug)]
@@ -79,6 +80,13 @@ impl<'a> Queue<'a> {
     /// # Errors
     /// The error of the run.
     pub async fn step_async(&mut self) -> Result<Vec<Progress>, GenerateError> {
+        for work in self.requests.waiting() {
+            if let Work::Search(search) = work
+                && let Some(resident) = self.decoder.resident_search(search).await?
+            {
+                *work = Work::Resident(resident);
+            }
+        }
         self.requests.step(self.decoder).await
     }
 
