@@ -57,6 +57,28 @@ fn every_operator_has_a_record_of_all_fields_and_its_backward_pass_timed() {
     }
 }
 
+/// A run is one token of every sequence after a prompt that all share.
+#[test]
+fn a_token_of_a_decoder_is_timed() {
+    for name in ["qwen3", "t5"] {
+        let folder = format!("{}/../../tests/decoders/{name}", env!("CARGO_MANIFEST_DIR"));
+        let with = |batch: &str, prompt: &str, weights: &str| {
+            let record = bench(&[&folder, "--batch", batch, "--max-len", prompt, "--weights", weights]).remove(0);
+            assert!(record["error"].is_null() && record["wall_ms"].as_f64() > Some(0.0), "{record}");
+            assert_eq!(record["op"], folder.as_str());
+            record
+        };
+        let [one, three, longer, integers] =
+            [("1", "40", "f32"), ("3", "40", "f32"), ("1", "400", "f32"), ("1", "40", "int8")]
+                .map(|(b, p, w)| with(b, p, w));
+        let of = |record: &Value, field: &str| record[field].as_u64().unwrap_or_else(|| panic!("{field}: {record}"));
+        assert_eq!(of(&one, "kernels"), of(&three, "kernels"), "{name}");
+        assert!(of(&three, "operations") > 2 * of(&one, "operations"), "{name}: {three}");
+        assert!(of(&longer, "bytes") > of(&one, "bytes"), "{name}: {longer}");
+        assert!(of(&integers, "peak_bytes") < of(&one, "peak_bytes"), "{name}: {integers}");
+    }
+}
+
 #[test]
 fn the_effect_of_passes_is_timed() {
     let records = bench(&["norm-mul-dropout", "--rows", "40", "--width", "24", "--without", "fusion,merge_siblings"]);

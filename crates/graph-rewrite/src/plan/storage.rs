@@ -81,7 +81,8 @@ impl Plan {
         let summed: Vec<BufferId> = scaled.iter().copied().filter(|id| self.is_summed_by_row(*id)).collect();
         summed.into_iter().for_each(|id| self.turn(id));
         let is_kept = |id: BufferId| self.buffers[id.0 as usize].source == Source::Load && scaled.contains(&id);
-        let floats: BTreeMap<BufferId, DType> = changed.clone().into_iter().filter(|(id, _)| !is_kept(*id)).collect();
+        let floats =
+            changed.iter().map(|(&id, &dtype)| (id, if is_kept(id) { DType::F32 } else { dtype })).ordered_map();
         self.load.iter_mut().for_each(|step| step.store(&floats));
         self.steps.iter_mut().for_each(|step| step.store(&changed));
         scaled.into_iter().for_each(|id| self.divide(id));

@@ -5,6 +5,7 @@ mod decoder;
 mod kernels;
 mod quantized;
 mod sid;
+mod training;
 
 use rewire::generate::{Config, Found, GenerateError, Generator, Trie};
 use rewire::graph::{DType, Graph, HostTensor, interpret};

@@ -4,7 +4,7 @@ use super::decoder::{folder, options};
 use rewire::generate::decoder::{Config, Decoder};
 use rewire::graph::{DType, HostTensor};
 use rewire::program::ModelFile;
-use rewire::rank::{PackOptions, Precision, read_weights};
+use rewire::rank::{PackOptions, Precision, RankOptions, read_weights};
 use rewire::runtime::{ModelOptions, block_on};
 use rewire::weights::{Weights, serialize};
 use rewire::{Kernel, Mapping};
@@ -73,4 +73,28 @@ fn scales_of_groups_are_more_exact() {
     };
     let [groups, rows] = [32, usize::MAX].map(error);
     assert!(groups < 0.9 * rows, "{groups} with groups, {rows} with rows");
+}
+
+/// Weights of published checkpoints are bf16, also those of the matrices that are joined when a model is loaded.
+#[test]
+fn weights_in_bf16_are_stored_in_fewer_bits() {
+    let stored = read_weights(&folder("qwen3"), Mapping::default()).unwrap().tensors().unwrap();
+    let stored = stored.into_iter().map(|(name, tensor)| (name, tensor.stored_as(DType::BF16).unwrap()));
+    let file = serialize(&stored.collect(), &BTreeMap::new()).unwrap();
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::copy(folder("qwen3").join("config.json"), copy.path().join("config.json")).unwrap();
+    std::fs::write(copy.path().join("model.safetensors"), &file).unwrap();
+    let config = Config::from_json(&std::fs::read_to_string(copy.path().join("config.json")).unwrap()).unwrap();
+    let logits = |decoder: &mut Decoder| decoder.logits(&[3, 1, 399, 20], &[300, 337]).unwrap().to_f64();
+    for dtype in [DType::Rows8, DType::Rows4] {
+        let weights = rounded(&Weights::parse(file.clone()).unwrap(), dtype, 32);
+        let on_cpu = ModelOptions { kernel: Kernel::Cpu, ..ModelOptions::default() };
+        let expected = logits(&mut Decoder::load(&config, &Weights::parse(weights).unwrap(), on_cpu).unwrap());
+        let precision = Precision { weights: Some(dtype), ..Precision::default() };
+        let options = RankOptions { kernel: Kernel::Cpu, precision, ..RankOptions::default() };
+        let found = logits(&mut Decoder::open(copy.path(), &options).unwrap());
+        let largest = expected.iter().fold(0.0f64, |most, logit| most.max(logit.abs()));
+        let apart = found.iter().zip(&expected).fold(0.0f64, |most, (a, b)| most.max((a - b).abs()));
+        assert!(apart < 2e-5 * largest, "{dtype:?}: {apart} of {largest}");
+    }
 }
