@@ -2,7 +2,7 @@
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::device::Target;
-use rewire_graph_rewrite::plan::{Plan, Precision};
+use rewire_graph_rewrite::plan::{Plan, Precision, Source};
 use rewire_runtime::{Kernel, ModelOptions};
 use rewire_tests::backend::{Tensors, gpu, load_plan, on, oracle, plan, run};
 use rewire_tests::compare::{Tolerance, differences};
@@ -129,4 +129,20 @@ fn plans_of_many_steps_are_submitted_in_parts() {
         let found = differences(&found, &expected, Tolerance { relative: 1e-4, floor: 1e-3 });
         assert!(found.is_empty(), "{kernel}: {found:?}");
     }
+}
+
+/// Layers that are joined when a model is loaded are computed as floats in whole rows, whatever type they are stored as.
+#[test]
+fn joined_layers_are_computed_before_they_are_divided() {
+    let joined = |plan: &Plan| {
+        let loaded =
+            plan.buffers.iter().zip(plan.buffers_when_loading()).filter(|(buffer, _)| buffer.source == Source::Load);
+        let shapes =
+            loaded.map(|(stored, computed)| (stored.dtype, stored.shape.len(), computed.dtype, computed.shape.len()));
+        shapes.collect::<Vec<_>>()
+    };
+    let graph = layers(64, 8);
+    assert_eq!(joined(&stored(&graph, DType::Rows4)), [(DType::Rows4, 3, DType::F32, 2)]);
+    assert_eq!(joined(&stored(&graph, DType::Rows8)), [(DType::Rows8, 2, DType::F32, 2)]);
+    assert_eq!(joined(&stored(&graph, DType::F16)), [(DType::F16, 2, DType::F16, 2)]);
 }
