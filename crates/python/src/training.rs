@@ -41,6 +41,7 @@ pub struct Options<'py> {
     metric: Option<String>,
     stop_after: Option<NonZeroU64>,
     tensorboard: Option<PathBuf>,
+    profile: Option<PathBuf>,
     resume: bool,
     allow_changes: bool,
     save_every: NonZeroU64,
@@ -116,6 +117,7 @@ fn arguments(options: Options<'_>) -> PyResult<(Train, Common)> {
         delta_every: options.delta_every,
         ranks: options.ranks,
         rank_timeout: options.rank_timeout,
+        profile: options.profile,
         watching,
     };
     Ok((train, common))

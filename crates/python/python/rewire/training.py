@@ -30,6 +30,7 @@ def train(
     metric: str | None = None,
     stop_after: int | None = None,
     tensorboard: Path | None = None,
+    profile: Path | None = None,
     resume: bool = False,
     allow_changes: bool = False,
     save_every: int = 1000,

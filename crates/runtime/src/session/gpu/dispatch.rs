@@ -40,9 +40,9 @@ impl GpuSide {
             if timer.is_none() {
                 let mut steps = piece.steps.clone();
                 while steps.len() > STEPS {
-                    let first = steps.start;
-                    steps.start += STEPS;
-                    self.record(&mut current, plan, vec![first..steps.start], None)?;
+                    let part = steps.start..steps.start + STEPS;
+                    steps.start = part.end;
+                    self.record(&mut current, plan, vec![part], None)?;
                     gpu.submit([std::mem::replace(&mut current, encoder()).finish()]);
                 }
                 self.record(&mut current, plan, vec![steps], None)?;
