@@ -116,7 +116,9 @@ pub(super) struct Requests<'a> {
     free: [FreeRows; 2],
     waiting: VecDeque<Request<'a>>,
     running: Vec<Request<'a>>,
+    /// Number of requests that were submitted, and of those that [`Requests::submitted`] returned.
     count: usize,
+    seen: usize,
 }
 
 impl<'a> Requests<'a> {
@@ -124,7 +126,7 @@ impl<'a> Requests<'a> {
     pub async fn new<M: Autoregressive>(model: &mut M, rows: usize) -> Result<Self, GenerateError> {
         model.reserve(rows.max(1).next_power_of_two()).await?;
         let free = [FreeRows::new(rows), FreeRows::new(rows)];
-        Ok(Self { rows, free, waiting: VecDeque::new(), running: vec![], count: 0 })
+        Ok(Self { rows, free, waiting: VecDeque::new(), running: vec![], count: 0, seen: 0 })
     }
 
     /// The next codes of a prompt.
@@ -169,15 +171,21 @@ impl<'a> Requests<'a> {
     pub async fn step<M: Autoregressive>(&mut self, model: &mut M) -> Result<Vec<Progress>, GenerateError> {
         let ran = self.run(model).await;
         if ran.is_err() {
-            self.waiting.clear();
-            std::mem::take(&mut self.running).into_iter().for_each(|request| self.free(request.held));
+            self.clear();
         }
         ran
     }
 
-    /// Requests that have not begun.
-    pub fn waiting(&mut self) -> impl Iterator<Item = &mut Work<'a>> {
-        self.waiting.iter_mut().map(|request| &mut request.work)
+    /// Ends all requests.
+    pub fn clear(&mut self) {
+        self.waiting.clear();
+        std::mem::take(&mut self.running).into_iter().for_each(|request| self.free(request.held));
+    }
+
+    /// Requests that were submitted since the last call.
+    pub fn submitted(&mut self) -> impl Iterator<Item = &mut Work<'a>> {
+        let first = std::mem::replace(&mut self.seen, self.count);
+        self.waiting.iter_mut().filter(move |request| request.id.0 >= first).map(|request| &mut request.work)
     }
 
     async fn run<M: Autoregressive>(&mut self, model: &mut M) -> Result<Vec<Progress>, GenerateError> {

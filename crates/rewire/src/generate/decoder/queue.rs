@@ -80,14 +80,23 @@ impl<'a> Queue<'a> {
     /// # Errors
     /// The error of the run.
     pub async fn step_async(&mut self) -> Result<Vec<Progress>, GenerateError> {
-        for work in self.requests.waiting() {
+        if let Err(error) = self.prepare().await {
+            self.requests.clear();
+            return Err(error);
+        }
+        self.requests.step(self.decoder).await
+    }
+
+    /// Moves new searches to the device, where it supports them.
+    async fn prepare(&mut self) -> Result<(), GenerateError> {
+        for work in self.requests.submitted() {
             if let Work::Search(search) = work
                 && let Some(resident) = self.decoder.resident_search(search).await?
             {
                 *work = Work::Resident(resident);
             }
         }
-        self.requests.step(self.decoder).await
+        Ok(())
     }
 
     /// [`Queue::step_async`], blocking.
