@@ -135,8 +135,8 @@ fn plans_of_many_steps_are_submitted_in_parts() {
 #[test]
 fn joined_layers_are_computed_before_they_are_divided() {
     let joined = |plan: &Plan| {
-        let loaded =
-            plan.buffers.iter().zip(plan.buffers_when_loading()).filter(|(buffer, _)| buffer.source == Source::Load);
+        let computed = plan.when_loading();
+        let loaded = plan.buffers.iter().zip(&computed.buffers).filter(|(buffer, _)| buffer.source == Source::Load);
         let shapes =
             loaded.map(|(stored, computed)| (stored.dtype, stored.shape.len(), computed.dtype, computed.shape.len()));
         shapes.collect::<Vec<_>>()

@@ -4,24 +4,27 @@ use super::storage::is_written;
 use super::{Binding, Buffer, BufferId, Computation, Nest, Output, Plan, Source, Step};
 use rewire_graph::pointwise::{BinaryOp, Expr, ExprId};
 use rewire_graph::{DType, Dim, Scalar};
+use std::borrow::Cow;
 
 /// Neighbouring elements of a row that share a scale, in types of fewer than 8 bits.
 const GROUP: usize = 32;
 
 impl Plan {
-    /// Buffers as the steps of [`Plan::load`] see them: these compute floats in whole rows, which a session then stores
-    /// in the buffer's type and groups.
-    pub fn buffers_when_loading(&self) -> Vec<Buffer> {
-        let mut buffers = self.buffers.clone();
-        for (n, buffer) in buffers.iter_mut().enumerate().filter(|(_, buffer)| buffer.source == Source::Load) {
-            if !is_written(buffer.dtype) {
-                buffer.dtype = DType::F32;
-            }
+    /// The plan with buffers as the steps of [`Plan::load`] see them: these compute floats in whole rows, which a session
+    /// then stores in the buffer's type and groups.
+    pub fn when_loading(&self) -> Cow<'_, Self> {
+        let is_converted = |buffer: &Buffer| buffer.source == Source::Load && !is_written(buffer.dtype);
+        if !self.buffers.iter().any(is_converted) {
+            return Cow::Borrowed(self);
+        }
+        let mut plan = self.clone();
+        for (n, buffer) in plan.buffers.iter_mut().enumerate().filter(|(_, buffer)| is_converted(buffer)) {
+            buffer.dtype = DType::F32;
             if self.in_groups.contains(&BufferId(n as u32)) {
                 join(&mut buffer.shape);
             }
         }
-        buffers
+        Cow::Owned(plan)
     }
 
     /// True if a value that is computed from parameters consists of rows of them, and its rows are not summed up, so that

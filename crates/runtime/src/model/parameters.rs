@@ -184,7 +184,7 @@ impl HostParameters {
         if stored.load.is_empty() {
             return Ok(());
         }
-        let plan = &Plan { buffers: stored.buffers_when_loading(), ..stored.clone() };
+        let plan = &*stored.when_loading();
         let mut kernels = CpuKernels::new(plan.load.len());
         let failed = |position: usize, error: CpuError| RuntimeError::Load {
             step: position,

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 pub(crate) fn validate(plan: &Plan) -> Result<(), RuntimeError> {
     plan.check_limits().map_err(|error| RuntimeError::Plan { reason: error.to_string() })?;
     let mut written = vec![false; plan.buffers.len()];
-    let loading = Plan { buffers: plan.buffers_when_loading(), ..plan.clone() };
-    for (what, plan, source) in [("load step", &loading, Source::Load), ("step", plan, Source::Step)] {
+    let loading = plan.when_loading();
+    for (what, plan, source) in [("load step", &*loading, Source::Load), ("step", plan, Source::Step)] {
         let steps = if source == Source::Load { &plan.load } else { &plan.steps };
         for (position, step) in steps.iter().enumerate() {
             check_step(plan, step, &source, &mut written).map_err(|reason| RuntimeError::Plan {
