@@ -92,7 +92,7 @@ fn search(decoder: &mut Decoder, prompt: &[u32], trie: &Trie, width: usize) -> R
     Ok(fastest)
 }
 
-/// Milliseconds of the fastest search whose beams the host chooses.
+/// Milliseconds of the fastest request in a queue, whose prefixes the host reads after each token.
 fn queued(decoder: &mut Decoder, prompt: &[u32], trie: &Trie, width: usize) -> Result<f64, Box<dyn Error>> {
     let mut fastest = f64::INFINITY;
     for _ in 0..RUNS {

@@ -149,8 +149,8 @@ fn a_package_ranks_as_its_folder_with_the_same_types() {
     // Dequantized rows are the same numbers as f32, along either dimension. In f16, only layers of f32 would be rounded when
     // they are joined.
     let singles = folder.0.join("singles.rewire").display().to_string();
-    let back = ["package", "--model", &file, "--out", &singles, "--dtype", "f32", "--tables", "f32"];
-    assert_eq!(run(&back).code, Some(0));
+    let repack = ["package", "--model", &file, "--out", &singles, "--dtype", "f32", "--tables", "f32"];
+    assert_eq!(run(&repack).code, Some(0));
     assert!(rank(&singles, &[]) == expected);
     assert!(rank(&format!("{DEMO}/model"), &[]) != expected);
 }

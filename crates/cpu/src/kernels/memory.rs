@@ -362,8 +362,8 @@ impl Sink<'_> {
     /// Prefetches floats from `offset` on, which will be stored.
     pub(super) fn prefetch(&self, offset: usize, count: usize) {
         match self {
-            Self::Own(ElementsMut::F32(elements), base) => ask(elements, offset.wrapping_sub(*base), count),
-            Self::Shared(SharedElements::F32(elements)) => ask(elements, offset, count),
+            Self::Own(ElementsMut::F32(elements), base) => prefetch_range(elements, offset.wrapping_sub(*base), count),
+            Self::Shared(SharedElements::F32(elements)) => prefetch_range(elements, offset, count),
             _ => {}
         }
     }
@@ -377,7 +377,7 @@ impl Sink<'_> {
     }
 }
 
-fn ask<T>(elements: &[T], offset: usize, count: usize) {
+fn prefetch_range<T>(elements: &[T], offset: usize, count: usize) {
     prefetch(elements.get(offset..offset.saturating_add(count)).unwrap_or(&[]), 0);
 }
 

@@ -25,6 +25,9 @@ const WATCHED: Duration = Duration::from_micros(250);
 pub(crate) type Opening = BoxedFuture<'static, Result<Option<Gpu>, GpuError>>;
 
 /// An open device. Clones share it.
+///
+/// Drop all clones before the process exits, also those in statics: NVIDIA's driver for Linux unloads itself in an exit
+/// handler, and its threads of open devices then crash.
 #[derive(Clone, Debug)]
 pub struct Gpu {
     pub(super) device: wgpu::Device,
