@@ -118,14 +118,15 @@ matrices of rows lie side by side. #}
 {% endif %}
 {% endfor %}{% endfor %}
         }
-        var most = vec4<f32>(LOWEST);
+        // Not by the largest, since NaN in one row must not hide what exceeds the shift of another.
+        var exceeds = vec4<bool>(false);
 {% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
 {% if t.guarded %}
         var excess{{ r }}_{{ n }} = select(vec4<f32>(LOWEST), {{ weigh(t, r, n, "kept" ~ r ~ "_" ~ n) }}.of{{ sum.value }} - row_shift[row{{ r }}_{{ n }}], kept{{ r }}_{{ n }});
 {% endif %}
-        most = max(most, excess{{ r }}_{{ n }});
+        exceeds = exceeds | (excess{{ r }}_{{ n }} > vec4<f32>(MOST_EXCESS));
 {% endfor %}{% endfor %}
-        while (subgroupAny(any(most > vec4<f32>(MOST_EXCESS)))) {
+        while (subgroupAny(any(exceeds))) {
 {% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
             let counted{{ r }}_{{ n }} = excess{{ r }}_{{ n }} != vec4<f32>(LOWEST);
             let again{{ r }}_{{ n }} = {{ staged(t, r, n) }};
@@ -138,7 +139,7 @@ matrices of rows lie side by side. #}
 {% endfor %}{% endfor %}
             {{ t.branch_barrier }}
             // Nothing lies above its row's shift now.
-            most = vec4<f32>(LOWEST);
+            exceeds = vec4<bool>(false);
 {% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
             total{{ r }}_{{ n }} *= row_scale[row{{ r }}_{{ n }}];
             excess{{ r }}_{{ n }} = select(vec4<f32>(LOWEST), scored{{ r }}_{{ n }} - row_shift[row{{ r }}_{{ n }}], counted{{ r }}_{{ n }});

@@ -81,11 +81,12 @@ fn matrix_each_weight{{ sum.value }}_of_{{ kind }}({{ parameters(t, sums_of(t)) 
 {% for r in range(t.row_matrices) %}{% for c in range(t.keys // t.size) %}
             let excess{{ r }}_{{ c }} = matrix_each_excess_of_{{ kind }}({{ score }}_{{ r }}_{{ c }}, {{ place_of(t, r, c) }}, first_row + {{ r * t.size }}u);
 {% endfor %}{% endfor %}
-            var most = LOWEST;
+            // Not by the largest, since NaN in one row must not hide what exceeds the shift of another.
+            var exceeds = false;
 {% for r in range(t.row_matrices) %}{% for c in range(t.keys // t.size) %}{% for n in range(t.elements_held) %}
-            most = max(most, matrix_element(excess{{ r }}_{{ c }}, {{ n }}u));
+            exceeds = exceeds | (matrix_element(excess{{ r }}_{{ c }}, {{ n }}u) > MOST_EXCESS);
 {% endfor %}{% endfor %}{% endfor %}
-            if (subgroup_uniform(subgroupAny(most > MOST_EXCESS))) {
+            if (subgroup_uniform(subgroupAny(exceeds))) {
                 let pitch = STAGE_PITCH;
 {% for r in range(t.row_matrices) %}
 {% for n in range(t.element_items) %}
