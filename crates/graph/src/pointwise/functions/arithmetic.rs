@@ -35,7 +35,22 @@ impl Unary for Neg {
 impl Unary for Abs {
     const DECLARATION: Declaration = Declaration {
         name: "abs",
-        wgsl: &[(&[F32, I32], Wgsl::both("abs({a})")), (&[I64], Wgsl::scalar("i64_abs({a})"))],
+        wgsl: &[
+            (&[F32], Wgsl::both("abs({a})")),
+            (&[I32], Wgsl::forms("i32_abs({a})", "i32_abs4({a})")),
+            (&[I64], Wgsl::scalar("i64_abs({a})")),
+        ],
+        library: "
+// NVIDIA's compiler assumes that `abs` of an integer is not negative, but that of the smallest is.
+fn i32_abs(x: i32) -> i32 {
+    let sign = bitcast<u32>(x >> 31u);
+    return bitcast<i32>((bitcast<u32>(x) ^ sign) - sign);
+}
+
+fn i32_abs4(x: vec4<i32>) -> vec4<i32> {
+    let sign = bitcast<vec4<u32>>(x >> vec4<u32>(31u));
+    return bitcast<vec4<i32>>((bitcast<vec4<u32>>(x) ^ sign) - sign);
+}",
         ..Declaration::OPERATION
     };
     const EVALUATE: fn(f64) -> f64 = f64::abs;

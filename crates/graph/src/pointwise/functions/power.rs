@@ -44,7 +44,8 @@ impl Binary for Pow {
         library: "
 // As C's pow: a negative base has whole exponents alone, unless it is infinite.
 fn power(x: f32, y: f32) -> f32 {
-    let base = abs(x);
+    // By the bits: Mesa 26 takes the absolute value of a constant -inf for -inf.
+    let base = float_of_bits(bitcast<u32>(x) & 0x7fffffffu);
     let is_infinite = (bitcast<u32>(y) & 0x7fffffffu) == 0x7f800000u;
     if (y == 0.0f || x == 1.0f || (base == 1.0f && is_infinite)) {
         return 1.0f;
@@ -58,8 +59,8 @@ fn power(x: f32, y: f32) -> f32 {
     if ((bitcast<u32>(x) >> 31u) == 0u) {
         return magnitude;
     }
-    let is_odd = y - 2.0f * floor(0.5f * y) == 1.0f;
-    let is_defined = floor(y) == y || base == 0.0f || bitcast<u32>(base) == 0x7f800000u;
+    let is_odd = !is_infinite && y - 2.0f * floor(0.5f * y) == 1.0f;
+    let is_defined = is_infinite || floor(y) == y || base == 0.0f || bitcast<u32>(base) == 0x7f800000u;
     return select(float_of_bits(0x7fc00000u), select(magnitude, -magnitude, is_odd), is_defined);
 }",
         cost: 2 * FUNCTION,
