@@ -1,8 +1,8 @@
 //! Runs graphs on the interpreter, the CPU and a GPU adapter.
 
-use crate::compare::Results;
+use crate::compare::{Results, Tolerance};
 use crate::golden::is_wanted_whole;
-use rewire_graph::{Graph, HostTensor, interpret};
+use rewire_graph::{DType, Graph, HostTensor, interpret};
 use rewire_graph_rewrite::device::{SubgroupSizes, Target};
 use rewire_graph_rewrite::{lower, optimize, plan::Plan};
 use rewire_runtime::{Gpu, Inputs, Kernel, Model, ModelOptions, RunValue, Session};
@@ -98,6 +98,13 @@ pub fn gpu() -> Option<Gpu> {
 /// Options of a session on a device.
 pub fn on(gpu: Gpu) -> ModelOptions {
     ModelOptions { kernel: Kernel::Wgpu, gpu: Some(gpu), checked: true, ..ModelOptions::default() }
+}
+
+/// The tolerance of a kernel against the oracle, for a graph that reads tensors of `dtypes`.
+pub fn tolerance(kernel: Kernel, dtypes: impl IntoIterator<Item = DType>) -> Tolerance {
+    let has_matrices = || gpu().is_some_and(|gpu| gpu.target().matrix != 0);
+    let rounds = kernel != Kernel::Cpu && dtypes.into_iter().any(|dtype| dtype == DType::F16) && has_matrices();
+    if rounds { Tolerance::MATRICES } else { Tolerance::SINGLE }
 }
 
 /// Options of a session for a kernel; `None` if it needs an adapter and there is none.

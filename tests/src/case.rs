@@ -1,6 +1,6 @@
 //! A graph with its data, and the check that every backend computes the correct results.
 
-use crate::backend::{Tensors, oracle, plan, run, session};
+use crate::backend::{Tensors, oracle, plan, run, session, tolerance};
 use crate::compare::{Results, Tolerance, differences};
 use crate::noise::Noise;
 use rewire_graph::op::{Input, Parameter};
@@ -52,11 +52,11 @@ impl GraphCase {
         let expected = oracle(&self.graph, &self.inputs, &self.parameters).unwrap();
         let (fused, _) = optimize(self.graph.clone()).unwrap();
         let actual = oracle(&fused, &self.inputs, &self.parameters).unwrap();
-        let tolerance = Tolerance { relative: 1e-6, ..Tolerance::SINGLE };
-        let found = differences(&actual, &expected, tolerance);
+        let found = differences(&actual, &expected, Tolerance { relative: 1e-6, ..Tolerance::SINGLE });
         assert!(found.is_empty(), "rewritten: {}\n{}", found.join("\n"), fused.text());
         for &kernel in kernels {
-            let found = self.differences(kernel, &expected, Tolerance::SINGLE).unwrap();
+            let dtypes = self.inputs.values().chain(self.parameters.values()).map(HostTensor::dtype);
+            let found = self.differences(kernel, &expected, tolerance(kernel, dtypes)).unwrap();
             assert!(found.is_empty(), "{kernel}: {}\n{}", found.join("\n"), fused.text());
         }
     }

@@ -20,6 +20,8 @@ impl Tolerance {
     pub const EXACT: Self = Self { relative: 0.0, floor: 1.0 };
     /// f32 against the oracle.
     pub const SINGLE: Self = Self { relative: 2e-5, floor: 1.0 };
+    /// Sums in f32 of products of f16, where an operand that a kernel computes is rounded to f16 before matrix hardware reads it.
+    pub const MATRICES: Self = Self { relative: 1e-3, floor: 1.0 };
 }
 
 /// The difference of `actual`, if any. Integers and bools must be equal.

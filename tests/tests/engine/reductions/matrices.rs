@@ -63,8 +63,7 @@ fn products_of_halves_are_those_of_single_precision() {
         let (graph, inputs) = (graph(extents, transposed), inputs(extents, transposed));
         let [expected, found] = [Kernel::Cpu, Kernel::Wgpu]
             .map(|kernel| run(&mut session(&graph, &Tensors::new(), kernel).unwrap().unwrap(), &inputs).unwrap());
-        let tolerance = Tolerance { relative: 1e-3, floor: 1.0 };
-        let found = differences(&found, &expected, tolerance);
+        let found = differences(&found, &expected, Tolerance::MATRICES);
         assert!(found.is_empty(), "{extents:?}, transposed {transposed}: {found:?}");
     }
 }
@@ -73,7 +72,10 @@ fn products_of_halves_are_those_of_single_precision() {
 #[test]
 fn products_are_the_same_bits_whatever_the_tile() {
     let Some(gpu) = gpu().filter(|gpu| gpu.target().matrix != 0) else { return };
-    let of_subgroups = ["subgroup_product:rows=32,columns=64", "subgroup_product:rows=64,columns=128"];
+    let of_subgroups = [(2, 4), (4, 8)].map(|(rows, columns)| {
+        let size = gpu.target().matrix;
+        format!("subgroup_product:rows={},columns={}", rows * size, columns * size)
+    });
     let shapes = [96, 128, 256].into_iter().flat_map(|rows| [128, 256].map(|columns| (rows, columns)));
     let of_workgroups = shapes.flat_map(|(rows, columns)| {
         [(16, 128), (32, 256), (64, 256)].map(|(depth, threads)| {
@@ -81,8 +83,7 @@ fn products_are_the_same_bits_whatever_the_tile() {
         })
     });
     let shares = gpu.target().workgroup_matrices >= 256;
-    let of_subgroups = of_subgroups.map(str::to_owned).into_iter();
-    let tunings = of_subgroups.chain(of_workgroups.filter(|_| shares));
+    let tunings = of_subgroups.into_iter().chain(of_workgroups.filter(|_| shares));
     let extents = [300, 1088, 264];
     let (graph, inputs) = (graph(extents, false), inputs(extents, false));
     let of = |tuning: &str| {
