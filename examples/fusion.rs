@@ -71,7 +71,7 @@ fn convolution() -> Result<Graph, Box<dyn Error>> {
 fn compare(title: &str, graph: &Graph) -> Result<(), Box<dyn Error>> {
     for (name, pipeline) in [("fused", Pipeline::default()), ("unfused", Pipeline::default().without("fusion")?)] {
         let (graph, _) = pipeline.run(graph.clone())?;
-        println!("{title}, {name}: {} kernels, {} bytes", kernels(&graph), traffic(&graph));
+        println!("{title}, {name}: {} kernels, {} bytes", kernels(&graph)?, traffic(&graph)?);
     }
     Ok(())
 }

@@ -7,9 +7,9 @@ use rewire::rank;
 use rewire_graph::op::{Input, Parameter};
 use rewire_graph::{DType, Graph, Layout, NodeId, Scope, Seed, Tensor, Type, differentiate};
 use rewire_graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, HardwareModel, Sizes, kernels, operators, traffic};
-use rewire_graph_rewrite::optimize;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::recompute::{Timeline, recompute};
+use rewire_graph_rewrite::{RewriteError, optimize};
 use rewire_hstu::modules::ranking::MmoeConfig;
 use rewire_hstu::modules::{StuConfig, StuInput, StuLayer, StuStack};
 use rewire_hstu::ops::SeqLen;
@@ -36,13 +36,14 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(graph: &Graph) -> Self {
-        Self { kernels: kernels(graph), bytes: traffic(graph) }
+    fn of(graph: &Graph) -> Result<Self, String> {
+        let failed = |error: RewriteError| error.to_string();
+        Ok(Self { kernels: kernels(graph).map_err(failed)?, bytes: traffic(graph).map_err(failed)? })
     }
 
     fn after(pipeline: &Pipeline, graph: &Graph) -> Result<Self, String> {
         let (rewritten, _) = pipeline.run(graph.clone()).map_err(|error| error.to_string())?;
-        Ok(Self::of(&rewritten))
+        Self::of(&rewritten)
     }
 }
 
@@ -235,20 +236,25 @@ fn write_memory(page: &mut String, name: &str, graph: &Graph) -> Result<(), Stri
     let training = with_gradients(graph).map_err(|error| format!("{name}: {error}"))?;
     let sizes = Sizes::assumed(&training);
     let least = recompute(&training, &sizes, 0, &HardwareModel::TYPICAL).map_err(|error| error.to_string())?.graph;
-    let counted = [&forward, &training, &least].map(kernels);
-    let memory = [&forward, &training, &least].map(|graph| Timeline::of(graph).map_or(0, |line| line.bytes(&sizes)));
-    let time = [&training, &least].map(|graph| {
-        let seconds: f64 =
-            operators(graph, &sizes).iter().map(|(_, count)| HardwareModel::TYPICAL.seconds(count)).sum();
-        format!("{:.2} ms", seconds * 1e3)
-    });
-    let ([a, b, c], [d, e, f], [g, h]) = (counted, memory.map(bytes), time);
-    let _ = writeln!(page, "| {name} | {a} | {b} | {c} | {d} | {e} | {f} | {g} | {h} |");
+    let row = memory_row([&forward, &training, &least], &sizes).map_err(|error| format!("{name}: {error}"))?;
+    let _ = writeln!(page, "| {name} | {} |", row.join(" | "));
     Ok(())
 }
 
+/// The kernels of three graphs, their peak memory, and the predicted time of the last two.
+fn memory_row(graphs: [&Graph; 3], sizes: &Sizes) -> Result<Vec<String>, RewriteError> {
+    let kernels = graphs.iter().map(|graph| Ok(kernels(graph)?.to_string()));
+    let memory = graphs.iter().map(|graph| Ok(bytes(Timeline::of(graph)?.bytes(sizes))));
+    let time = graphs[1..].iter().map(|graph| {
+        let counts = operators(graph, sizes)?;
+        let seconds: f64 = counts.iter().map(|(_, count)| HardwareModel::TYPICAL.seconds(count)).sum();
+        Ok(format!("{:.2} ms", seconds * 1e3))
+    });
+    kernels.chain(memory).chain(time).collect()
+}
+
 fn write_totals(page: &mut String, Example { name, graph }: &Example) -> Result<(), String> {
-    let traced = Figures::of(graph);
+    let traced = Figures::of(graph).map_err(|error| format!("{name}: {error}"))?;
     let vertical = Figures::after(&pipeline(|_| false)?, graph).map_err(|error| format!("{name}: {error}"))?;
     let whole = Figures::after(&Pipeline::default(), graph).map_err(|error| format!("{name}: {error}"))?;
     let all = [traced, vertical, whole];

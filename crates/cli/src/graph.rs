@@ -7,6 +7,7 @@ use rewire::emit::emit;
 use rewire::emit::mapping::map;
 use rewire::graph::op::{Fused, HostOp};
 use rewire::graph::{DifferentiateError, Graph, Node, Remarks, Seed, differentiate};
+use rewire::graph_rewrite::RewriteError;
 use rewire::graph_rewrite::cost::{ASSUMED_ROWS, ASSUMED_SAMPLES, HardwareModel, Sizes, kernels, operators, traffic};
 use rewire::graph_rewrite::device::{EmittedKernel, Target, Tuning};
 use rewire::graph_rewrite::lower::{kernel, lower};
@@ -88,13 +89,13 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     if let Some(place) = options.target {
         return mapped(&lower(&rewritten)?, &target(place, common)?, common, output);
     }
-    let bytes = (traffic(&source), traffic(&rewritten));
+    let bytes = (traffic(&source)?, traffic(&rewritten)?);
     let (stage, graph) = match options.stage {
         Stage::Traced => ("traced", traced),
         Stage::Differentiated => ("differentiated", source),
         Stage::Rewritten => ("rewritten", rewritten),
     };
-    let counts = operators(&graph, &Sizes::assumed(&graph));
+    let counts = operators(&graph, &Sizes::assumed(&graph))?;
     let seconds: f64 = counts.iter().map(|(_, count)| machine.seconds(count)).sum();
     if common.json {
         return Ok(output.json(&count(stage, &graph, bytes, (seconds, machine_name))?)?);
@@ -294,7 +295,7 @@ fn count(
     let timeline = (stage == "rewritten").then(|| Timeline::of(graph)).transpose()?;
     let peak_bytes = timeline.map(|timeline| timeline.bytes(&Sizes::assumed(graph)));
     let host_steps = graph.ids().filter(|&id| graph.op::<HostOp>(id).is_some()).count();
-    let fixed = graph.fixed().unwrap_or_default();
+    let fixed = graph.fixed().map_err(|source| RewriteError::graph("counts", source))?;
     let load_steps = graph.ids().filter(|&id| fixed.contains(&id) && graph.op::<Fused>(id).is_some()).count();
     let sizes = || {
         graph
@@ -305,7 +306,7 @@ fn count(
     Ok(Counts {
         stage,
         nodes: graph.len(),
-        kernels: kernels(graph),
+        kernels: kernels(graph)?,
         host_steps,
         load_steps,
         parameters: sizes().map(|(elements, _)| elements).sum(),

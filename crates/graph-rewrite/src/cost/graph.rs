@@ -1,46 +1,61 @@
 use super::{Counter, loops};
 use crate::count::{Count, Sizes};
-use crate::lower::of;
+use crate::error::RewriteError;
+use crate::lower::{of, unsupported};
 use crate::plan::Computation;
 use rewire_graph::op::{Fused, Role};
 use rewire_graph::{Graph, Layout, Node, NodeId, Type};
-use std::collections::HashSet;
 
 /// Bytes of device memory that the operators of a graph read and write in one run, if each is computed separately, at
 /// the sizes of [`Sizes::assumed`].
 ///
 /// A table counts only the rows that are looked up. Scores do not count, since they are never stored, nor do values
 /// computed only from parameters.
-pub fn traffic(graph: &Graph) -> u64 {
-    let sizes = Sizes::assumed(graph);
-    operators(graph, &sizes).iter().map(|(_, count)| count.bytes()).fold(0, u64::saturating_add)
+///
+/// # Errors
+/// As [`operators`].
+pub fn traffic(graph: &Graph) -> Result<u64, RewriteError> {
+    let counts = operators(graph, &Sizes::assumed(graph))?;
+    Ok(counts.iter().map(|(_, count)| count.bytes()).fold(0, u64::saturating_add))
 }
 
 /// Number of operators that a run computes on the device. After fusion each is one dispatch.
-pub fn kernels(graph: &Graph) -> usize {
-    each_run(graph).count()
+///
+/// # Errors
+/// If the graph has a cycle.
+pub fn kernels(graph: &Graph) -> Result<usize, RewriteError> {
+    Ok(each_run(graph)?.count())
 }
 
 /// The count of every operator that a run computes on the device: fused operators as their kernels, others separately.
-pub fn operators(graph: &Graph, sizes: &Sizes) -> Vec<(NodeId, Count)> {
+///
+/// # Errors
+/// If the graph has a cycle, or a fused operator that no kernel computes.
+pub fn operators(graph: &Graph, sizes: &Sizes) -> Result<Vec<(NodeId, Count)>, RewriteError> {
     let mut counter = Counter::default();
-    each_run(graph).map(|id| (id, operator(graph, id, sizes, &mut counter))).collect()
+    each_run(graph)?.map(|(id, node)| Ok((id, operator(graph, (id, node), sizes, &mut counter)?))).collect()
 }
 
 /// Computed nodes that may differ between runs.
-fn each_run(graph: &Graph) -> impl Iterator<Item = NodeId> + '_ {
-    let fixed: HashSet<NodeId> = graph.fixed().unwrap_or_default();
-    graph.ids().filter(move |id| !fixed.contains(id) && graph.node(*id).is_some_and(is_computed))
+fn each_run(graph: &Graph) -> Result<impl Iterator<Item = (NodeId, &Node)>, RewriteError> {
+    let fixed = graph.fixed().map_err(|source| RewriteError::graph("cost", source))?;
+    let nodes = graph.ids().filter_map(|id| Some((id, graph.node(id)?)));
+    Ok(nodes.filter(move |(id, node)| !fixed.contains(id) && is_computed(node)))
 }
 
 fn is_computed(node: &Node) -> bool {
     matches!(node.op.role(), Role::Fused(_) | Role::Computed)
 }
 
-fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Computation>) -> Count {
-    let Some(node) = graph.node(id) else { return Count::default() };
-    if let Some(kernel) = graph.op::<Fused>(id).and_then(|fused| of(fused).ok()) {
-        return counter.count(kernel, sizes.clone());
+fn operator(
+    graph: &Graph,
+    (id, node): (NodeId, &Node),
+    sizes: &Sizes,
+    counter: &mut Counter<Computation>,
+) -> Result<Count, RewriteError> {
+    if let Some(fused) = graph.op::<Fused>(id) {
+        let kernel = of(fused).map_err(|reason| unsupported(node, &reason.to_string()))?;
+        return Ok(counter.count(kernel, sizes.clone()));
     }
     let operands: Vec<&Type> = graph.inputs(id).into_iter().filter_map(|value| graph.ty(value)).collect();
     let result = node.types.first();
@@ -57,7 +72,7 @@ fn operator(graph: &Graph, id: NodeId, sizes: &Sizes, counter: &mut Counter<Comp
         (None, Some(result)) if is_float => (0, sizes.product(&result.shape)),
         _ => (0, 0),
     };
-    Count { read, written, products, scalar, ..Count::default() }
+    Ok(Count { read, written, products, scalar, ..Count::default() })
 }
 
 /// The bytes of a tensor in device memory.

@@ -185,7 +185,7 @@ impl Lowering<'_> {
     }
 }
 
-fn unsupported(node: &Node, reason: &str) -> RewriteError {
+pub(crate) fn unsupported(node: &Node, reason: &str) -> RewriteError {
     let (op, path) = (node.op.name().to_owned(), node.path.clone());
     RewriteError::Unsupported { op, path, reason: reason.to_owned() }
 }

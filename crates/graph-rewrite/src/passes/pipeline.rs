@@ -181,14 +181,14 @@ impl Pipeline {
         let mut report = Report::default();
         let mut graph = graph;
         let explaining = context.is_explaining();
-        let mut bytes = explaining.then(|| traffic(&graph));
+        let mut bytes = explaining.then(|| traffic(&graph)).transpose()?;
         for pass in &self.passes {
             let next = pass.run(&graph, &mut context)?;
             let after = match next.is_unchanged(&graph) {
                 true => bytes,
                 false => {
                     next.verify_since(&graph).map_err(|source| RewriteError::graph(pass.name(), source))?;
-                    explaining.then(|| traffic(&next))
+                    explaining.then(|| traffic(&next)).transpose()?
                 }
             };
             report.passes.push(PassReport {

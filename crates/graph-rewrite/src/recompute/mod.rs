@@ -62,7 +62,7 @@ pub fn recompute(
     let failed = |source| RewriteError::graph("recompute", source);
     let mut timeline = Timeline::of(graph)?;
     let costs = Costs {
-        seconds: operators(graph, sizes).into_iter().map(|(id, count)| (id, machine.seconds(&count))).collect(),
+        seconds: operators(graph, sizes)?.into_iter().map(|(id, count)| (id, machine.seconds(&count))).collect(),
         bytes: timeline.tensor_bytes(sizes),
     };
     let (mut best, mut least) = (timeline.clone(), timeline.bytes(sizes));

@@ -127,7 +127,7 @@ fn a_parameter_takes_a_kernel_or_two() {
         let (moments, shared) = (optimizer.moments().len(), optimizer.shared().len());
         let each = if 2 * (1 + moments) + 2 + shared <= 8 { 1 } else { 2 };
         let expected = SHAPES.len() * each + shared.min(1);
-        assert_eq!(kernels(&fused), expected, "{name}\n{}", fused.text());
+        assert_eq!(kernels(&fused).unwrap(), expected, "{name}\n{}", fused.text());
     }
 }
 

@@ -66,7 +66,7 @@ fn choose(graph: &Graph, sets: &[Vec<NodeId>], context: &Context) -> Result<Vec<
 fn seconds(graph: Graph, sizes: &Sizes, context: &Context) -> Result<f64, RewriteError> {
     let rest = Pipeline::new(vec![Box::new(Separate), Box::new(DeadCode), Box::new(Precompute), Box::new(Fuse)]);
     let (fused, _) = rest.run_within(graph, context.within())?;
-    let counts = operators(&fused, sizes);
+    let counts = operators(&fused, sizes)?;
     Ok(counts.iter().map(|(_, count)| context.machine().serial_seconds(count)).sum())
 }
 

@@ -16,7 +16,9 @@ pub(super) fn split(
     loop {
         let read = Read::of(&split, selections)?;
         let live = split.live();
-        let Some((chain, slices)) = split.ids().find_map(|id| divided(&split, &live, &read, machine, id)) else {
+        let fixed = split.fixed()?;
+        let known = Known { live: &live, fixed: &fixed, read: &read };
+        let Some((chain, slices)) = split.ids().find_map(|id| divided(&split, &known, machine, id)) else {
             return Ok(split);
         };
         for id in slices {
@@ -28,14 +30,22 @@ pub(super) fn split(
     }
 }
 
+/// What is known of a graph.
+struct Known<'a> {
+    live: &'a HashSet<NodeId>,
+    /// Values that are the same in every run.
+    fixed: &'a HashSet<NodeId>,
+    read: &'a Read,
+}
+
 /// The chain of a value, and the column slices that read it: some at all rows, and some at fewer.
 fn divided(
     graph: &Graph,
-    live: &HashSet<NodeId>,
-    read: &Read,
+    known: &Known<'_>,
     machine: &HardwareModel,
     id: NodeId,
 ) -> Option<(Vec<NodeId>, Vec<NodeId>)> {
+    let Known { live, read, .. } = known;
     let value = Value { node: id, port: 0 };
     let slices: Vec<NodeId> = graph.users(id).into_iter().filter(|user| live.contains(user)).collect();
     let results = || slices.iter().map(|&node| Value { node, port: 0 });
@@ -43,7 +53,7 @@ fn divided(
         && results().any(|slice| read.some_rows(slice).is_some())
         && results().any(|slice| read.whole.contains(&slice))
         && graph.outputs().iter().all(|(_, output)| *output != value);
-    let chain = if is_divided { chain(graph, live, id)? } else { return None };
+    let chain = if is_divided { chain(graph, known, id)? } else { return None };
     let some = results().filter(|slice| read.some_rows(*slice).is_some());
     let width = some.filter_map(|slice| graph.op::<Slice>(slice.node)).map(|slice| slice.len).sum();
     // This must also hold for a quarter of the assumed rows, since the latency of runs with few rows depends on the
@@ -63,7 +73,7 @@ fn columns_count(graph: &Graph, product: NodeId, width: usize) -> Option<Count> 
 }
 
 /// The operators from a value down to its matmul, each read only by the one above.
-fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<NodeId>> {
+fn chain(graph: &Graph, known: &Known<'_>, last: NodeId) -> Option<Vec<NodeId>> {
     let mut chain = vec![last];
     let shape = |node: NodeId| graph.ty(Value { node, port: 0 }).map(|ty| &ty.shape);
     if shape(last)?.len() != 2 {
@@ -74,11 +84,11 @@ fn chain(graph: &Graph, live: &HashSet<NodeId>, last: NodeId) -> Option<Vec<Node
         if graph.op::<MatMul>(id).is_some() {
             // The parts of a weight that is not fixed (in training) would not be joined again.
             let weight = graph.inputs(id).get(1)?.node;
-            return graph.fixed().ok()?.contains(&weight).then_some(chain);
+            return known.fixed.contains(&weight).then_some(chain);
         }
         let like: Vec<NodeId> = graph.producers(id).filter(|&producer| shape(producer) == shape(last)).collect();
         let [next] = like[..] else { return None };
-        let readers = graph.users(next).into_iter().filter(|user| live.contains(user)).count();
+        let readers = graph.users(next).into_iter().filter(|user| known.live.contains(user)).count();
         let is_output = graph.outputs().iter().any(|(_, output)| output.node == next);
         if !graph.node(id)?.op.is_pointwise() || readers != 1 || is_output {
             return None;
