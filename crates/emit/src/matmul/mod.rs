@@ -143,6 +143,12 @@ impl Scheduled for Bound<'_, Product> {
         {
             return Some(Tile::NarrowProduct(tile));
         }
+        if cooperative.is_some()
+            && occupies.is_some_and(|size| Some(size) == largest)
+            && let Some(tile) = subgroups::suited(self, target)
+        {
+            return Some(Tile::SubgroupProduct(tile));
+        }
         match (occupies.or(least), cooperative) {
             (Some((rows, columns)), Some(_)) if Some((rows, columns)) != largest => {
                 Some(Tile::SubgroupProduct(SubgroupProductTile { rows, columns }))

@@ -19,6 +19,9 @@ const SHARED_BYTES: u32 = 24 << 10;
 /// Number of rounds of results whose per-result operands are loaded ahead.
 const STREAMED_ROUNDS: usize = 8;
 
+/// Longest `k` that takes less time than the results.
+const SHORT: usize = 32;
+
 /// The division of a workgroup's tile among subgroups and matrices.
 pub(super) struct CooperativeMatmulTile {
     /// Rows, columns and depth of a matrix.
@@ -186,6 +189,15 @@ const MATRICES: [u32; 4] = [1, 2, 4, 8];
 pub(super) fn tiles((m, n): (Option<usize>, Option<usize>), size: u32) -> Vec<SubgroupProductTile> {
     let across = |extent| MATRICES.map(|count| count * size).into_iter().filter(move |tile| suits(*tile, extent, 4));
     across(m).flat_map(|rows| across(n).map(move |columns| SubgroupProductTile { rows, columns })).collect()
+}
+
+/// The tile of many rows and a short `k`, which takes the time of its results: workgroups with fewer of them wait less.
+pub(super) fn suited(kernel: &Bound<'_, Product>, target: &Target) -> Option<SubgroupProductTile> {
+    let is_short = kernel.k.dense().and_then(Dim::as_const).is_some_and(|k| k <= SHORT);
+    let is_wide = kernel.n.as_const().is_some_and(|n| n >= 8 * target.matrix as usize);
+    let tile = SubgroupProductTile { rows: 4 * target.matrix, columns: 2 * target.matrix };
+    let exists = || matches!(CooperativeMatmulTile::new(kernel, target, Some(tile)), Ok(Some(_)));
+    (is_short && is_wide && exists()).then_some(tile)
 }
 
 /// Emits a matmul with cooperative matrices.

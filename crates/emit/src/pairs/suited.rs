@@ -60,7 +60,9 @@ impl Run<'_> {
             true => of(tile.fewer_rows(), 2),
             false => (tile.rows, None),
         };
-        let smaller = [of(tile.rows / 2, 2), of(tile.fewer_rows() / 2, 2), of(2 * self.target.matrix, 4)];
+        // Narrow rows are loaded in less time than a tile of more columns is computed.
+        let least = (!tile.is_narrow()).then(|| of(2 * self.target.matrix, 4));
+        let smaller = [of(tile.rows / 2, 2), of(tile.fewer_rows() / 2, 2)].into_iter().chain(least);
         // Tiles with more columns need more workgroup memory.
         let fits = |(_, choice): &(u32, Option<MatrixPairReductionTile>)| {
             matches!(CooperativeTile::new(self.kernel, self.target, *choice), Ok(Some(_)))

@@ -161,6 +161,11 @@ impl CooperativeTile {
         self.rows.min(MOST_SUBGROUPS * self.size)
     }
 
+    /// True if all rows are narrow.
+    pub fn is_narrow(&self) -> bool {
+        self.others.iter().all(|other| other.width as u32 <= NARROW)
+    }
+
     pub fn subgroups(&self) -> u32 {
         self.rows / (self.row_matrices * self.size) * self.split
     }
@@ -300,7 +305,8 @@ impl Suited {
         let (row_matrices, subgroups, keys) = match in_registers {
             false if widest > WIDE && !softmax && !few_registers => (2, 4, 1),
             false => (1, 8, 1),
-            true if widest <= NARROW => (1, 8, 2),
+            true if widest <= NARROW && softmax => (1, 8, 2),
+            true if widest <= NARROW => (2, 4, 2),
             // The sums of exponentials need the registers for dot products computed ahead.
             true if widest > WIDE && softmax => (2, 8, 1),
             true => (2, 4, 1),
