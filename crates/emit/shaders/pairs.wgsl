@@ -2,22 +2,22 @@
 // finish(i, d, sum over j of weigh(i, j, <owner(i), other(j)>..) * element(j, d)..), and sums of the weights alone.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
-// A workgroup has ROWS owners of one head, `rows` of a sample; its threads are 16 x 8, each with {{ t.rows_per_thread }} owners. A pass over the
+// A workgroup has ROWS owners of one head, `rows` of a sample; its threads are {{ threads // t.groups }} x {{ t.groups }}, each with {{ t.rows_per_thread }} owners. A pass over the
 // others, `keys` of a sample, takes tiles of KEYS of them: dot products from chunks of columns staged in workgroup memory, weights
 // where the owners were, then what is weighted, some others at a time, summed in registers.{{ " The others that follow are on their way meanwhile." if t.ahead and t.held }} Sums of
 // weights alone are in workgroup memory, and later passes read them. Tiles of which bounds of the mask show that no pair counts are
 // passed over.{{ " All threads share the keys of a sample with one row." if single }}
 
-const THREADS = 128;
+const THREADS = {{ threads }};
 const ROWS = {{ rows }};
-const KEYS = 32;
+const KEYS = {{ t.keys }};
 // Keys of many tiles, which may be passed over at once.
 const SPAN = KEYS * 16;
 const HEADS = {{ heads }};
 // Rows of tiles, in groups of four, are padded against bank conflicts.
 const PITCH = {{ t.pitch }}u;
 
-{% from "rows_of_floats.wgsl" import accumulate, count, dot_products, fetch_ahead, fetch_now, put_elements, put_others, stage_owners %}
+{% from "rows_of_floats.wgsl" import accumulate, count, dot_products, fetch_ahead, fetch_now, fetch_owners, put_elements, put_others, put_owners, put_weights %}
 {% from "single_row.wgsl" import single_row %}
 {% from "softmax_of_rows.wgsl" import begin, memory, note_keys, share, soften %}
 {{ declarations -}}
@@ -36,8 +36,8 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {%- for dot in pass.dots %}, product{{ dot.value }}_{{ i }}{% endfor %}
 {%- for value in pass.reads %}, statistic_{{ value }}[thread_row + {{ i }}u]{% endfor %}){% endmacro %}
 {% include "pair_tile.wgsl" %}
-    let thread_row = (local_index / 8u) * {{ t.rows_per_thread }}u;
-    let thread_group = local_index % 8u;
+    let thread_row = (local_index / {{ t.groups }}u) * {{ t.rows_per_thread }}u;
+    let thread_group = local_index % {{ t.groups }}u;
     let row_at = thread_row * PITCH;
     let key_at = thread_group * PITCH;
 {{ single_row(single, masked) if single -}}
@@ -62,6 +62,9 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endfor %}{% endfor %}{% endfor %}{% endfor %}
 {% for n in range(t.items) %}
     var fetched{{ n }} = vec4<f32>(0.0f);
+{% endfor %}
+{% for n in range(t.owner_items) %}
+    var fetched_owner{{ n }} = vec4<f32>(0.0f);
 {% endfor %}
 {% for pass in passes %}
 
@@ -95,7 +98,10 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {{ fetch_now(t, part.own, "j0") -}}
             workgroupBarrier();
 {{ put_others(t) -}}
-{{ stage_owners(t, dot, part.at) -}}
+{% if not t.owners_ahead %}
+{{ fetch_owners(t, part.own.owner) -}}
+{% endif %}
+{{ put_owners(t) -}}
             workgroupBarrier();
 {{ fetch_ahead(t, part.following, "j0") -}}
 {{ dot_products(t, "product" ~ dot.value ~ "_") -}}
@@ -127,17 +133,11 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
         let weights{{ i }} = {{ weigh(pass, i, "kept" ~ i) }};
 {% endfor %}{% endif %}
 {% for sum in pass.sums %}
-{{ fetch_now(t, sum.parts[0].own, "j0") if sum.parts -}}
-        workgroupBarrier();
-{% for i in range(t.rows_per_thread) %}
-        row_tile[row_at + {{ i }}u * PITCH + thread_group] = weights{{ i }}.of{{ sum.value }};
-{% endfor %}
 {% for part in sum.parts %}
-{% if not loop.first %}
 {{ fetch_now(t, part.own, "j0") -}}
         workgroupBarrier();
-{% endif %}
-{{ put_elements(sum) -}}
+{{ put_weights(t, sum, part.at) if part.at % t.weights == 0 -}}
+{{ put_elements(t, sum) -}}
         workgroupBarrier();
 {% if t.softmax and loop.first %}
 {{ soften(t, sum, masked) -}}
@@ -157,6 +157,8 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
 {% endif %}
 {{ accumulate(t, sum, part.at) -}}
 {% else %}
+        workgroupBarrier();
+{{ put_weights(t, sum, 0) -}}
         workgroupBarrier();
         if (local < ROWS) {
             var total = statistic_{{ sum.value }}[local];
@@ -190,8 +192,8 @@ var<workgroup> statistic_{{ statistic.value }}: array<f32, {{ rows }}>;
     if (i0 + i32(thread_row) + {{ i }} < rows) {
 {{ share(i) if t.softmax -}}
 {% for chunk in range(column.chunks) %}
-        if ({{ chunk * 32 }} + i32(thread_group) * 4 < {{ column.width }}) {
-            finish{{ column.axis }}(c0, c1, row{{ i }}, {{ chunk * 32 }} + i32(thread_group) * 4
+        if ({{ chunk * t.keys }} + i32(thread_group) * 4 < {{ column.width }}) {
+            finish{{ column.axis }}(c0, c1, row{{ i }}, {{ chunk * t.keys }} + i32(thread_group) * 4
 {%- for value in column.sums %}, sum{{ value }}_{{ chunk }}_{{ i }}{{ " * part" if t.softmax }}{% endfor %}
 {%- for statistic in statistics %}, statistic_{{ statistic.value }}[thread_row + {{ i }}u]{% endfor %});
         }

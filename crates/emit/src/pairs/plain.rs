@@ -16,17 +16,16 @@ use rewire_graph_rewrite::schedule::{Attention, Bound, PairReduction, PairSum};
 static TEMPLATE: Template = template!("pairs.wgsl");
 
 const THREADS: u32 = 128;
-const THREAD_ROWS: u32 = 16;
-/// Other rows per tile.
-const OTHERS: u32 = 32;
-/// Columns that are staged at once.
+/// Threads that share rows: each has four other rows of a tile, and four columns of every chunk of a sum.
+const GROUPS: u32 = 8;
+/// Columns of dot products, and weights of a row, that are staged at once.
 const CHUNK: u32 = 32;
 /// Largest number of columns staged at once if barriers cost more than memory.
 const LONG_CHUNK: u32 = 128;
-/// Largest number of accumulators of a thread, in groups of four, that fit in registers: for attention, and for several
-/// sums with their dot products.
+/// Rows per thread if twice as many threads share them: a thread then loads fewer operands per multiply-add.
+const SHARED_ROWS: u32 = 8;
+/// Largest number of accumulators of a thread, in groups of four, that fit in registers.
 const MOST_SUMS: u32 = 32;
-const MOST_OF_SEVERAL: u32 = 16;
 
 /// Largest number of columns of a row that has a sample of its own: the row, the scores and weights of its keys fit in
 /// the memory of the smallest tile.
@@ -46,6 +45,8 @@ const PLACES: u32 = 32;
 pub(super) struct PlainTile {
     /// Rows per thread.
     each: u32,
+    /// Threads that share rows.
+    groups: u32,
     /// Columns of dot products that are staged at once.
     chunk: u32,
     /// True if a sum stages all other rows of a tile at once.
@@ -62,57 +63,74 @@ impl PlainTile {
     ) -> Result<Self, EmitError> {
         let width = kernel.dots.iter().map(|dot| dot.width as u32).max().unwrap_or(1);
         let width = width.max(1).next_multiple_of(4);
-        let sums: u32 = kernel.sums().map(chunks).sum();
-        let most = if kernel.attention().is_some() { MOST_SUMS } else { MOST_OF_SEVERAL };
-        let fits = |tile: &Self| tile.each * sums <= most && tile.bytes(kernel) <= target.workgroup_bytes;
-        let holds = |tile: &Self| tile.needed(sums, kernel.dots.len() as u32) <= target.register_budget();
         let each = wanted.map_or(1, |tile| tile.rows_per_thread);
         if !(1..=8).contains(&each) {
             let expected = "1 to 8".to_owned();
             return Err(EmitError::Tuning { parameter: "rows_per_thread", expected, got: each });
         }
         let registers = registers::has_few(target).then(|| target.register_budget());
-        let tile = Self { each, chunk: width.min(CHUNK), few_barriers: false, registers };
+        let chunk = width.min(CHUNK);
+        let tile = |each: u32| {
+            let is_shared = each == SHARED_ROWS && registers.is_none() && allows_shared_rows(kernel, target);
+            Self { each, groups: if is_shared { 2 * GROUPS } else { GROUPS }, chunk, few_barriers: false, registers }
+        };
+        let fits =
+            |tile: &Self| tile.sums(kernel) * tile.each <= MOST_SUMS && tile.bytes(kernel) <= target.workgroup_bytes;
         if target.software {
             // Software drivers compile barriers slowly and hold no tile in registers.
-            let few_barriers = Self { chunk: width.min(LONG_CHUNK), few_barriers: true, ..tile };
-            return Ok(if fits(&few_barriers) { few_barriers } else { tile });
+            let few_barriers = Self { chunk: width.min(LONG_CHUNK), few_barriers: true, ..tile(each) };
+            return Ok(if fits(&few_barriers) { few_barriers } else { tile(each) });
         }
-        let larger = [4, 2].map(|each| Self { each, ..tile });
-        let larger = larger.into_iter().filter(|_| wanted.is_none());
-        Ok(larger.into_iter().find(|tile| fits(tile) && holds(tile)).unwrap_or(tile))
+        let holds = |tile: &Self| tile.needed(kernel) <= target.register_budget();
+        let larger = [SHARED_ROWS, 4, 2].map(tile).into_iter();
+        let mut larger = larger.filter(|tile| wanted.is_none() && (tile.each < SHARED_ROWS || tile.groups > GROUPS));
+        Ok(larger.find(|tile| fits(tile) && holds(tile)).unwrap_or(tile(each)))
+    }
+
+    /// Accumulators of a thread, in groups of four, for each of its rows.
+    fn sums(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
+        kernel.sums().map(|sum| chunks(sum, self.groups)).sum()
     }
 
     /// Registers of a thread: accumulators and dot products, operands of a step, other rows in flight, and indices.
-    fn needed(&self, sums: u32, dots: u32) -> u32 {
-        4 * (self.each * (sums + dots) + FACTORS.max(self.each + 1) + ON_THEIR_WAY) + PLACES
+    fn needed(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
+        let of_row = self.sums(kernel) + kernel.dots.len() as u32;
+        4 * (self.each * of_row + FACTORS.max(self.each + 1) + ON_THEIR_WAY) + PLACES
     }
 
     /// Rows per workgroup.
     pub fn rows(&self) -> u32 {
-        self.each * THREAD_ROWS
+        self.each * THREADS / self.groups
     }
 
     /// True if the sums of a thread and their elements of four other rows do not fit in registers.
     fn goes_by_key(&self, sum: &PairSum) -> bool {
-        self.registers.is_some_and(|registers| 4 * chunks(sum) * (self.each + 4) > registers)
+        self.registers.is_some_and(|registers| 4 * chunks(sum, self.groups) * (self.each + 4) > registers)
+    }
+
+    /// Other rows per tile.
+    fn others(&self) -> u32 {
+        4 * self.groups
     }
 
     /// Groups of four in a row of a staged tile, or of weights, with padding.
     fn pitch(&self) -> u32 {
-        self.chunk.max(OTHERS) / 4 + 1
+        self.chunk.max(CHUNK) / 4 + 1
     }
 
     /// Number of other rows whose elements of a sum are staged together, limited to the memory of a chunk of dot
     /// products.
-    fn others(&self, sum: &PairSum) -> u32 {
-        if self.few_barriers { OTHERS } else { 1 << (OTHERS / chunks(sum).max(1)).max(4).ilog2() }
+    fn others_of(&self, sum: &PairSum) -> u32 {
+        match self.few_barriers {
+            true => self.others(),
+            false => 1 << (CHUNK / chunks(sum, self.groups).max(1)).max(4).min(CHUNK).ilog2(),
+        }
     }
 
     /// Size of the staged tile of other rows, in groups of four.
     fn key_tile(&self, kernel: &Bound<'_, PairReduction>) -> u32 {
-        let elements = kernel.sums().map(|sum| self.others(sum) * chunks(sum) * 8);
-        elements.fold(OTHERS * self.pitch(), u32::max)
+        let elements = kernel.sums().map(|sum| self.others_of(sum) * chunks(sum, self.groups) * self.groups);
+        elements.fold(self.others() * self.pitch(), u32::max)
     }
 
     /// Workgroup memory in bytes, including the bounds of the mask.
@@ -123,12 +141,18 @@ impl PlainTile {
     }
 }
 
-/// Number of chunks of 32 columns in a sum's elements.
-fn chunks(sum: &PairSum) -> u32 {
-    sum.element.map_or(0, |element| (element.width as u32).div_ceil(CHUNK).max(1))
+/// True if twice as many threads may share rows: all of them have columns of every sum, and weights need no other rows.
+fn allows_shared_rows(kernel: &Bound<'_, PairReduction>, target: &Target) -> bool {
+    let is_wide = |sum: &PairSum| sum.element.is_some_and(|element| element.width as u32 > CHUNK);
+    !target.software && !kernel.softmax && kernel.sums().all(is_wide)
 }
 
-/// A staged block of the other rows.
+/// Number of chunks of a sum's elements, with four columns for each thread of a row.
+fn chunks(sum: &PairSum, groups: u32) -> u32 {
+    sum.element.map_or(0, |element| (element.width as u32).div_ceil(4 * groups).max(1))
+}
+
+/// A staged block of the other rows, or of the owners.
 struct Piece {
     function: String,
     /// Number of columns of a row, and the first staged column and the number of staged columns in groups of four.
@@ -138,24 +162,28 @@ struct Piece {
     /// The first row in the tile, and the number of rows.
     row: u32,
     rows: u32,
+    /// The owners' columns for the same dot product.
+    owner: Option<Box<Piece>>,
 }
 
 impl Piece {
-    fn items(&self) -> u32 {
-        (self.rows * self.groups).div_ceil(THREADS)
+    fn items(&self, threads: u32) -> u32 {
+        (self.rows * self.groups).div_ceil(threads)
     }
 
     /// The template variables of a block, or of the end of the list of blocks if `None`.
-    fn variable(piece: Option<&Self>) -> Variable {
-        let Some(piece) = piece else { return Variable::from_pairs([("items", 0)]) };
+    fn variable(piece: Option<&Self>, threads: u32) -> Variable {
+        let Some(piece) = piece else { return Variable::from_pairs([("items", 0), ("owner", 0)]) };
+        let owner = piece.owner.as_ref().map(|owner| Self::variable(Some(owner), threads));
         Variable::from_pairs([
-            ("items", Variable::from(piece.items())),
+            ("items", Variable::from(piece.items(threads))),
             ("function", piece.function.clone().into()),
             ("width", piece.width.into()),
             ("column", piece.column.into()),
             ("groups", piece.groups.into()),
             ("row", piece.row.into()),
             ("rows", piece.rows.into()),
+            ("owner", owner.unwrap_or_else(|| false.into())),
         ])
     }
 }
@@ -171,11 +199,20 @@ impl Emitter<'_> {
 
     fn plain_variables(&self, tile: &PlainTile, target: &Target) -> Vec<(&'static str, Variable)> {
         let pieces: Vec<Vec<Piece>> = self.kernel.passes.iter().map(|pass| self.pieces(tile, pass)).collect();
-        let items = pieces.iter().flatten().map(Piece::items).max().unwrap_or(0);
+        let threads = THREADS;
+        let items = pieces.iter().flatten().map(|piece| piece.items(threads)).max().unwrap_or(0);
+        let owner_items =
+            if self.kernel.dots.is_empty() { 0 } else { (tile.rows() * tile.chunk / 4).div_ceil(threads) };
         let t = Variable::from_pairs([
             ("rows_per_thread", Variable::from(tile.each)),
             ("rows", tile.rows().into()),
             ("chunk", tile.chunk.into()),
+            ("threads", threads.into()),
+            ("groups", tile.groups.into()),
+            ("weights", CHUNK.into()),
+            ("keys", tile.others().into()),
+            ("owner_items", owner_items.into()),
+            ("owners_ahead", tile.registers.is_none().into()),
             ("pitch", tile.pitch().into()),
             ("key_tile", tile.key_tile(self.kernel).into()),
             ("items", items.into()),
@@ -193,7 +230,7 @@ impl Emitter<'_> {
             Variable::from_pairs([
                 ("axis", column.into()),
                 ("width", width.into()),
-                ("chunks", Variable::from(width.div_ceil(CHUNK as usize).max(1))),
+                ("chunks", Variable::from(width.div_ceil(tile.others() as usize).max(1))),
                 ("sums", sums.into()),
             ])
         });
@@ -248,24 +285,29 @@ impl Emitter<'_> {
         let read = self.read(pass);
         let dots = self.kernel.dots.iter().filter(|dot| read >> dot.value & 1 == 1);
         let columns = dots.flat_map(|dot| {
-            (0..dot.width.max(1) as u32).step_by(tile.chunk as usize).map(|column| Piece {
-                function: format!("other{}", dot.value),
-                width: dot.width,
-                column,
-                groups: tile.chunk / 4,
-                row: 0,
-                rows: OTHERS,
+            (0..dot.width.max(1) as u32).step_by(tile.chunk as usize).map(|column| {
+                let of = |side: &str, rows: u32, owner: Option<Box<Piece>>| Piece {
+                    function: format!("{side}{}", dot.value),
+                    width: dot.width,
+                    column,
+                    groups: tile.chunk / 4,
+                    row: 0,
+                    rows,
+                    owner,
+                };
+                of("other", tile.others(), Some(Box::new(of("owner", tile.rows(), None))))
             })
         });
         let elements = pass.iter().filter_map(|sum| Some((sum, sum.element?))).flat_map(|(sum, element)| {
-            let rows = tile.others(sum);
-            (0..OTHERS).step_by(rows as usize).map(move |row| Piece {
+            let rows = tile.others_of(sum);
+            (0..tile.others()).step_by(rows as usize).map(move |row| Piece {
                 function: format!("element{}", sum.value),
                 width: element.width,
                 column: 0,
-                groups: chunks(sum) * 8,
+                groups: chunks(sum, tile.groups) * tile.groups,
                 row,
                 rows,
+                owner: None,
             })
         });
         columns.chain(elements).collect()
@@ -278,8 +320,8 @@ impl Emitter<'_> {
                 let is_end = at + 1 == pieces.len();
                 Variable::from_pairs([
                     ("at", Variable::from(piece.column + piece.row)),
-                    ("own", Piece::variable(Some(piece))),
-                    ("following", Piece::variable(pieces.get(at + 1))),
+                    ("own", Piece::variable(Some(piece), THREADS)),
+                    ("following", Piece::variable(pieces.get(at + 1), THREADS)),
                     ("is_last", (is_last && is_end).into()),
                 ])
             };
@@ -298,10 +340,10 @@ impl Emitter<'_> {
             let is_last = at + 1 == pass.len();
             Variable::from_pairs([
                 ("value", Variable::from(sum.value)),
-                ("chunks", chunks(sum).into()),
+                ("chunks", chunks(sum, tile.groups).into()),
                 ("by_key", tile.goes_by_key(sum).into()),
-                ("keys", tile.others(sum).into()),
-                ("items", (tile.others(sum) * chunks(sum) * 8).div_ceil(THREADS).into()),
+                ("keys", tile.others_of(sum).into()),
+                ("items", (tile.others_of(sum) * chunks(sum, tile.groups) * tile.groups).div_ceil(THREADS).into()),
                 ("parts", parts(format!("element{}", sum.value), is_last)),
                 ("hidden", self.hidden(sum).into()),
                 ("join", combine.join("total", &combine.total("weights")).into()),
@@ -311,7 +353,7 @@ impl Emitter<'_> {
         let statistics: Vec<u8> = self.statistics(read).into_iter().map(|(value, ..)| value).collect();
         Variable::from_pairs([
             ("number", Variable::from(number)),
-            ("first", Piece::variable(pieces.first())),
+            ("first", Piece::variable(pieces.first(), THREADS)),
             ("dots", dots.collect::<Vec<_>>().into()),
             ("sums", sums.collect::<Vec<_>>().into()),
             ("reads", statistics.into_iter().map(Variable::from).collect()),

@@ -101,6 +101,24 @@ fn attention_does_not_depend_on_its_tiles() {
 }
 
 #[test]
+fn attention_does_not_depend_on_the_number_of_threads_that_share_rows() {
+    let target = Target { registers: 255, ..roomy() };
+    let case =
+        attention::AttentionCase { mask: Mask::Targets, heads: 2, qk: 9, v: 40, dtype: DType::F32, softmax: false };
+    let (kernel, data, symbols) = attention::kernel(&case, &[100, 0, 1, 37], None);
+    let shared = emit(&kernel, &target, &Tuning::default()).unwrap();
+    assert!(shared.wgsl.contains("its threads are 8 x 16, each with 8 owners"), "{}", shared.wgsl);
+    Sample::new("shared", kernel, data, &symbols).holds(&target, Tuning::default(), 4);
+    let softmax = attention::AttentionCase { softmax: true, ..case };
+    for (case, target) in
+        [(&softmax, &target), (&attention::AttentionCase { v: 32, ..case }, &target), (&case, &roomy())]
+    {
+        let (kernel, ..) = attention::kernel(case, &[4], None);
+        assert!(emit(&kernel, target, &Tuning::default()).unwrap().wgsl.contains("its threads are 16 x 8"));
+    }
+}
+
+#[test]
 fn sums_of_rows_do_not_depend_on_the_workgroup() {
     for width in [3usize, 130, 5000, 20_000] {
         let data = [noise(DType::F32, &[5, width], 1), noise(DType::F32, &[width], 2)];
@@ -176,6 +194,9 @@ fn attention_of_few_workgroups_takes_fewer_queries() {
     // 24 tiles of four heads are enough workgroups to occupy a GPU.
     assert_eq!(tile(&kernel, &target, 4, 20 * i64::from(many)), many);
     assert_eq!(tile(&kernel, &target, 3, 20 * i64::from(many)), many / 2);
+    let narrow = attention::AttentionCase { qk: 32, v: 32, ..case };
+    let (kernel, ..) = attention::kernel(&narrow, &[4], None);
+    assert_eq!(tile(&kernel, &target, 1, 200), 64, "rows of few columns");
     // Tiles of four key matrices, with their values, do not fit in 32 KiB for wide heads.
     let wide = attention::AttentionCase { qk: 128, v: 128, ..case };
     let roomy = Target { workgroup_bytes: 48 << 10, ..target.clone() };
@@ -261,6 +282,21 @@ fn products_of_few_tiles_take_smaller_ones() {
         assert_eq!(tile(&matrices, DType::F16, n, 100_000), None);
     }
     assert_eq!(tile(&plain, DType::F32, 4, 220), None, "narrow products have tiles of their own");
+}
+
+#[test]
+fn products_of_a_short_depth_have_small_tiles() {
+    let target = with_matrices(16, 32);
+    let tile = |n: usize, k: usize, rows: i64| {
+        let kernel = dense(sym(0), n.into(), k.into(), DType::F16, (false, false));
+        let base = of_family(Tuning::default(), &kernel, &target);
+        suited(base, &kernel, &target, |dim| dim.evaluate(|_| Some(rows)).map(|size| size as u64)).tile
+    };
+    let small = Some(Tile::SubgroupProduct(SubgroupProductTile { rows: 64, columns: 32 }));
+    assert_eq!(tile(512, 32, 32_768), small);
+    for (n, k) in [(512, 48), (64, 32)] {
+        assert_eq!(tile(n, k, 32_768), None, "{n} {k}");
+    }
 }
 
 #[test]
