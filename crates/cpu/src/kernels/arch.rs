@@ -147,6 +147,15 @@ impl Arch {
         }
     }
 
+    /// True if functions of [`Simd`] compute one float at a time.
+    pub(super) fn is_scalar(self) -> bool {
+        match self.0 {
+            #[cfg(not(target_arch = "wasm32"))]
+            Set::Baseline => true,
+            _ => false,
+        }
+    }
+
     /// True if the processor has instructions that convert 16-bit floats, as used by the `half` crate.
     pub(super) fn converts_f16(self) -> bool {
         match self.0 {

@@ -1,3 +1,4 @@
+use super::arch::Arch;
 use super::coords::Coords;
 use super::error::CpuError;
 use super::machine::{AccumulatorLanes, RowInputs};
@@ -10,6 +11,7 @@ use super::reductions::{CompiledReductions, ReductionMachines};
 use super::scratch::room;
 use super::small::CompiledSmallProduct;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
+use super::taps::{Taps, TapsMachine};
 use super::weights::Weights;
 use super::{Compile, Scheduled, tasks};
 use crate::parallel::threads;
@@ -52,6 +54,10 @@ pub(super) struct CompiledMatmul {
     b: ExprMatrix,
     /// True if all batch entries share `b`.
     shared: bool,
+    /// `b` as windows of a tensor that are not copied one by one.
+    taps: Option<Taps>,
+    /// `a`, if it depends only on the contents of operands and all batch entries share it.
+    fixed: Option<Weights>,
     /// Packed `b`, if it depends only on the contents of operands.
     weights: Option<Weights>,
     stores: Stores,
@@ -71,6 +77,13 @@ struct Block {
 enum Factor<'a> {
     Matrix(Matrix<'a>),
     PackedRhs(Arc<PackedRhs>),
+}
+
+/// The operands of a block.
+enum Factors<'b, 'a> {
+    Matrices(Matrix<'b>, &'b Factor<'b>),
+    /// The left operand, unless the block has its own, and the right operand.
+    Taps(Option<&'b PackedRhs>, &'b mut TapsMachine<'a>),
 }
 
 impl<'a> Factor<'a> {
@@ -113,6 +126,7 @@ struct Sizes {
 
 struct Worker<'a> {
     stats: ReductionMachines<'a>,
+    taps: Option<TapsMachine<'a>>,
     a: PanelMachine<'a>,
     b: PanelMachine<'a>,
     epilogue: Writer<'a>,
@@ -123,7 +137,9 @@ struct Worker<'a> {
 
 impl Compile for Bound<'_, Product> {
     fn compile(&self) -> Result<Arc<dyn Scheduled>, CpuError> {
-        if let Some(small) = CompiledSmallProduct::new(self)? {
+        if taps(self)?.is_none()
+            && let Some(small) = CompiledSmallProduct::new(self)?
+        {
             return Ok(Arc::new(small));
         }
         let matmul = match flattened(self)? {
@@ -142,6 +158,15 @@ impl Compile for Bound<'_, Product> {
 /// True if all batch entries share the right operand.
 fn is_shared(kernel: &Bound<'_, Product>) -> bool {
     kernel.k.dense().is_some() && kernel.nest.body.dag.coords(kernel.b) & ((1 << kernel.row()) - 1) == 0
+}
+
+/// The right operand as windows of a tensor with constant extents, such as the image of a convolution.
+fn taps(kernel: &Bound<'_, Product>) -> Result<Option<Taps>, CpuError> {
+    let depth = kernel.k.dense().and_then(Dim::as_const);
+    match depth.zip(kernel.n.as_const()).filter(|_| !is_shared(kernel)) {
+        Some(extents) => Taps::new(&kernel.nest.body, kernel.b, (kernel.depth, kernel.column()), extents),
+        None => Ok(None),
+    }
 }
 
 /// The left operand.
@@ -222,6 +247,8 @@ impl CompiledMatmul {
             a: left(kernel)?.parted(body, kernel.a, column, constant(&kernel.k))?,
             b: ExprMatrix::new(body, kernel.b, (depth, column), (constant(&kernel.k), kernel.n.as_const()))?,
             shared,
+            taps: taps(kernel)?,
+            fixed: Weights::of(&body.dag, kernel.a).filter(|_| body.dag.coords(kernel.a) & ((1 << row) - 1) == 0),
             weights,
             stores: Stores::compile(body, outputs, column, rows, &sum)?,
             batch: kernel.batch.clone(),
@@ -238,24 +265,33 @@ impl CompiledMatmul {
         worker: &mut Worker<'_>,
         targets: &mut [Vec<Target<'_>>],
         sizes: &Sizes,
-        b: Option<&Factor<'_>>,
+        (left, b): (Option<&PackedRhs>, Option<&Factor<'_>>),
         block: Block,
     ) -> Result<(), CpuError> {
-        let Worker { stats, a, b: panel, epilogue, coords, gathered, sums } = worker;
+        let Worker { stats, taps, a, b: panel, epilogue, coords, gathered, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
         let k = sizes.k.get(block.entry).copied();
         debug_assert!(k.is_some(), "every entry has a depth");
         let k = k.unwrap_or(0);
         let own;
-        let right = match b {
-            Some(b) => b,
-            None => {
+        let taps = match taps {
+            Some(taps) => taps.load(panel.env(), coords)?.then_some(taps),
+            None => None,
+        };
+        let mut product = match (taps, b) {
+            (Some(taps), _) => {
+                if left.is_none() {
+                    taps.pack(a.matrix(coords, block.row, (block.rows, k), Some(stats))?)?;
+                }
+                Factors::Taps(left, taps)
+            }
+            (None, Some(b)) => Factors::Matrices(a.matrix(coords, block.row, (block.rows, k), Some(stats))?, b),
+            (None, None) => {
                 own = Factor::new(panel.matrix(coords, 0, (k, sizes.n), None)?, block.rows, PackedRhs::packed)?;
-                &own
+                Factors::Matrices(a.matrix(coords, block.row, (block.rows, k), Some(stats))?, &own)
             }
         };
-        let left = a.matrix(coords, block.row, (block.rows, k), Some(stats))?;
         for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
@@ -263,7 +299,16 @@ impl CompiledMatmul {
                 let first = step * STEP;
                 let rows = STEP.min(block.rows - first);
                 let sums = room(sums, rows * stride)?;
-                right.multiply(sums, stride, left.part((first, 0), (rows, k)), (column, columns), gathered)?;
+                match &mut product {
+                    Factors::Matrices(left, right) => {
+                        let left = left.part((first, 0), (rows, k));
+                        right.multiply(sums, stride, left, (column, columns), gathered)?;
+                    }
+                    Factors::Taps(left, right) => {
+                        let start = left.map_or(first, |_| block.row + first);
+                        right.multiply(sums, stride, (*left, start..start + rows), (column, columns))?;
+                    }
+                }
                 coords.count(batch, block.row + first);
                 let lanes = &[AccumulatorLanes { data: sums, stride, origin: column }];
                 let inputs = RowInputs { rows, coords: coords.all(), lanes, ..RowInputs::default() };
@@ -303,6 +348,19 @@ impl Scheduled for CompiledMatmul {
                 Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| PackedRhs::for_run(b))?)
             }
         };
+        let taps = self.taps.as_ref().filter(|_| !Arch::chosen().is_scalar());
+        let highest = rows.iter().copied().max().unwrap_or(0);
+        let mut pack = || {
+            let mut machine = self.a.machine(env);
+            PackedRhs::new(machine.matrix(&mut coords, 0, (highest, longest), None)?.transposed())
+        };
+        let left = match (taps, &self.fixed) {
+            (Some(_), Some(fixed)) => match fixed.panels(env, &mut pack)? {
+                Some(packed) => Some(packed),
+                None => Some(Arc::new(pack()?)),
+            },
+            _ => None,
+        };
         let most = blocks.iter().map(|block| block.rows * block.columns).max().unwrap_or(0);
         let steps = |block: &Block| block.rows.div_ceil(STEP);
         let dealt: Vec<Vec<Vec<Target<'_>>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n)
@@ -323,6 +381,10 @@ impl Scheduled for CompiledMatmul {
             || {
                 Ok(Worker {
                     stats: self.stats.machines(env, &reduced)?,
+                    taps: match taps {
+                        Some(taps) => taps.machine(env, self.axes)?,
+                        None => None,
+                    },
                     a: self.a.machine(env),
                     b: self.b.machine(env),
                     epilogue: self.stores.writer(env)?,
@@ -333,7 +395,9 @@ impl Scheduled for CompiledMatmul {
             },
             |worker, blocks| {
                 let mut blocks = blocks.into_iter();
-                blocks.try_for_each(|(block, mut targets)| self.block(worker, &mut targets, &sizes, b.as_ref(), block))
+                blocks.try_for_each(|(block, mut targets)| {
+                    self.block(worker, &mut targets, &sizes, (left.as_deref(), b.as_ref()), block)
+                })
             },
         )?;
         if let Some(Factor::PackedRhs(panels)) = b

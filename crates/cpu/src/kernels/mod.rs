@@ -43,6 +43,7 @@ mod rows;
 mod run;
 mod scratch;
 mod segmented_reduce;
+mod slide;
 mod small;
 mod softmax;
 mod spread;
@@ -50,6 +51,7 @@ mod step;
 mod storage;
 mod store;
 mod stream;
+mod taps;
 mod tasks;
 #[cfg(test)]
 mod tests;

@@ -197,6 +197,11 @@ pub(super) fn within(dag: &Dag, roots: &[ExprId], column: u8, ranges: &[Range<us
     (part, copies)
 }
 
+/// True if the matrix of an expression is read where it is.
+pub(super) fn is_in_place(body: &Body, id: ExprId, (row, column): (u8, u8)) -> Result<bool, CpuError> {
+    Ok(StridedOperand::new(body, id, row, column)?.is_some())
+}
+
 impl Joined {
     pub(super) fn new(
         body: &Body,
@@ -277,6 +282,12 @@ impl StridedOperand {
         }
         let strides = (*view.strides.get(self.rows.end - 1)?, *view.strides.get(self.columns.end - 1)?);
         Matrix::new(elements.get(offset..)?, (rows, columns), strides)
+    }
+}
+
+impl<'a> PanelMachine<'a> {
+    pub(super) fn env(&self) -> &'a Env<'a> {
+        self.env
     }
 }
 

@@ -286,6 +286,13 @@ impl PackedRhs {
         Ok(())
     }
 
+    /// The elements of a panel from `column` on, and the distance of its rows.
+    pub(super) fn strip(&self, column: usize) -> (&[f32], usize) {
+        let width = self.width.max(1);
+        let panel = column / width * width;
+        (self.data.get(panel * self.rows + column - panel..).unwrap_or(&[]), width)
+    }
+
     /// Allocates memory for a matrix; returns its panels.
     fn reshape(&mut self, matrix: Matrix<'_>) -> Result<ChunksExactMut<'_, f32>, CpuError> {
         let width = Self::width(matrix.columns);

@@ -33,6 +33,10 @@ pub(super) struct BindingChunks {
     place: u8,
     by_line: Program,
     by_place: Program,
+    /// The first indices; `None` if lines and positions relative to the first ones depend on other coordinates.
+    start: Option<Program>,
+    /// True if an index depends on the line and on the position, or positions move along several axes.
+    has_grid: bool,
     /// True if lines are columns of the matrix.
     is_transposed: bool,
 }
@@ -112,8 +116,53 @@ impl BindingChunks {
         let none = |_: &Dag, _: ExprId| -> Option<AccumulatorValue> { None };
         let program = |along: u8| Program::compile(dag, &body.operands, index, along, &none);
         let (by_line, by_place) = (program(line)?, program(place)?);
-        let axes = index.len();
-        Ok(Some(Self { operand: *operand, axes, may_leave, outside, line, place, by_line, by_place, is_transposed }))
+        let is_steady = index.iter().all(|&index| is_steady(dag, index, [line, place]));
+        let start = if is_steady { Some(program(u8::MAX)?) } else { None };
+        let both = 1 << line | 1 << place;
+        let moving = index.iter().filter(|&&index| dag.coords(index) & 1 << place != 0).count();
+        let has_grid = moving > 1 || index.iter().any(|&index| dag.coords(index) & both == both);
+        let (operand, axes) = (*operand, index.len());
+        Ok(Some(Self {
+            operand,
+            axes,
+            may_leave,
+            outside,
+            line,
+            place,
+            by_line,
+            by_place,
+            start,
+            has_grid,
+            is_transposed,
+        }))
+    }
+
+    pub(super) fn start(&self) -> Option<&Program> {
+        self.start.as_ref()
+    }
+
+    /// True if an index depends on the line and on the position, or positions move along several axes.
+    pub(super) fn has_grid(&self) -> bool {
+        self.has_grid
+    }
+
+    /// The coordinates of lines and of positions.
+    pub(super) fn coords(&self) -> [u8; 2] {
+        [self.line, self.place]
+    }
+
+    pub(super) fn operand(&self) -> usize {
+        usize::from(self.operand)
+    }
+
+    /// True if indices of an axis may be out of range.
+    pub(super) fn may_leave(&self, axis: usize) -> bool {
+        self.may_leave.get(axis).is_some_and(|&may_leave| may_leave)
+    }
+
+    /// The value of elements out of range.
+    pub(super) fn outside(&self) -> f32 {
+        self.outside
     }
 
     pub(super) fn machine<'a>(&'a self, env: &'a Env<'a>) -> Result<WindowMachine<'a>, CpuError> {
@@ -146,6 +195,20 @@ fn is_separable(dag: &Dag, id: ExprId, coords: [u8; 2]) -> bool {
                 if sum(dag, a, moves) && sum(dag, b, moves))
     }
     plain && sum(dag, id, &moves)
+}
+
+/// True if the terms of a sum that depend on lines or positions depend on nothing else.
+fn is_steady(dag: &Dag, id: ExprId, [line, place]: [u8; 2]) -> bool {
+    let (own, coords) = (1 << line | 1 << place, dag.coords(id));
+    coords & own == 0
+        || match *dag.expr(id) {
+            Expr::Binary(BinaryOp::Add | BinaryOp::Sub, a, b) => {
+                [a, b].iter().all(|&term| is_steady(dag, term, [line, place]))
+            }
+            _ => {
+                coords & !own == 0 && !dag.reachable(&[id]).into_iter().any(|id| matches!(dag.expr(id), Expr::Size(_)))
+            }
+        }
 }
 
 /// True if a condition is equivalent to some indices being in range. Marks them in `noted`.
@@ -254,8 +317,18 @@ impl WindowMachine<'_> {
         Some(if self.windows.is_transposed { matrix.transposed() } else { matrix })
     }
 
+    /// The indices of lines and of positions that [`WindowMachine::read`] computed, axis by axis.
+    pub(super) fn tables(&self) -> (&[i32], &[i32]) {
+        (&self.lines, &self.places)
+    }
+
     /// Computes the indices of lines at the first position, and of positions at the first line.
-    fn read(&mut self, coords: &mut Coords, lines: (usize, usize), places: (usize, usize)) -> Result<bool, CpuError> {
+    pub(super) fn read(
+        &mut self,
+        coords: &mut Coords,
+        lines: (usize, usize),
+        places: (usize, usize),
+    ) -> Result<bool, CpuError> {
         let windows = self.windows;
         let (line, place) = (usize::from(windows.line), usize::from(windows.place));
         self.lines.clear();

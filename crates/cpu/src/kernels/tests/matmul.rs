@@ -1,5 +1,7 @@
 use super::naive::Point;
-use super::{Compiled, Data, Memory, Operand, assert_close, body, device, host, run_on_any_threads, symbol, tensor};
+use super::{
+    Compiled, Data, Memory, Operand, assert_close, body, device, floats, host, run_on_any_threads, symbol, tensor,
+};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, HostTensor, Scalar};
 use rewire_graph_rewrite::plan::{Accumulation, Axis, Computation, Extent, Nest, Output, ReduceOp};
@@ -46,13 +48,6 @@ fn dense_data(dtype: DType, m: usize, n: usize, k: usize, transposed: bool) -> V
         Data::Device(tensor(dtype, &shape, 2)),
         Data::Device(tensor(DType::F32, &[n], 3)),
     ]
-}
-
-fn floats(data: &Data) -> Vec<f64> {
-    match data {
-        Data::Device(tensor) => tensor.to_f64(),
-        Data::Host(values) => values.iter().map(|&v| v as f64).collect(),
-    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod parts;
 mod pointwise;
 mod reduce;
 mod segmented_reduce;
+mod windows;
 
 use super::{Compiled, Memory, Operand};
 use crate::parallel::{ThreadPool, ThreadPoolOptions};
@@ -52,6 +53,14 @@ pub(super) fn noise(n: usize, seed: u32) -> Vec<f32> {
 pub(super) fn tensor(dtype: DType, shape: &[usize], seed: u32) -> HostTensor {
     let values: Vec<f64> = noise(shape.iter().product(), seed).into_iter().map(f64::from).collect();
     HostTensor::from_f64(dtype, shape.to_vec(), &values).unwrap()
+}
+
+/// The elements of an operand.
+pub(super) fn floats(data: &Data) -> Vec<f64> {
+    match data {
+        Data::Device(tensor) => tensor.to_f64(),
+        Data::Host(values) => values.iter().map(|&v| v as f64).collect(),
+    }
 }
 
 /// Runs a kernel. Outputs are initialised with NaN, which reveals unwritten elements.
