@@ -4,6 +4,7 @@
 
 mod affine;
 mod arch;
+mod border;
 mod branch;
 mod chain;
 mod compile;
@@ -116,7 +117,10 @@ impl Compiled {
             return Err(CpuError::Unsupported { kernel: "storing", reason });
         }
         let compiled = match computation {
-            Computation::Nest(nest) => bound!(nest, schedule => schedule.compile())?,
+            Computation::Nest(nest) => match border::compile(nest)? {
+                Some(compiled) => compiled,
+                None => bound!(nest, schedule => schedule.compile())?,
+            },
             Computation::Custom(own) => Arc::new(custom::CompiledCustom::new(own)?),
         };
         Ok(Self { computation: computation.clone(), compiled, kept: Arc::default() })

@@ -122,6 +122,23 @@ impl<'a> Env<'a> {
         Ok(Self { views, sizes, symbol, kept })
     }
 
+    /// The same run with further operands.
+    pub(super) fn extended<'b>(&'b self, more: &'b [Memory]) -> Env<'b> {
+        let own = self.views.iter().map(|view| View {
+            elements: view.elements,
+            shape: Cow::Borrowed(&*view.shape),
+            strides: Cow::Borrowed(&*view.strides),
+            content: view.content,
+        });
+        let more = more.iter().map(|memory| View {
+            elements: memory.elements(),
+            shape: memory.shape().into(),
+            strides: memory.strides().into(),
+            content: None,
+        });
+        Env { views: own.chain(more).collect(), sizes: self.sizes.clone(), symbol: self.symbol, kept: self.kept }
+    }
+
     /// The value of a dim, at most `i32::MAX`.
     pub(super) fn extent(&self, dim: &Dim, what: &'static str) -> Result<usize, CpuError> {
         extent(dim, what, self.symbol)

@@ -212,11 +212,11 @@ fn is_steady(dag: &Dag, id: ExprId, [line, place]: [u8; 2]) -> bool {
 }
 
 /// True if a condition is equivalent to some indices being in range. Marks them in `noted`.
-fn is_inside(
+pub(super) fn is_inside(
     dag: &Dag,
     condition: ExprId,
     (index, extents): (&[ExprId], &[Option<usize>]),
-    noted: &mut [bool; AXES],
+    noted: &mut [bool],
 ) -> bool {
     match *dag.expr(condition) {
         Expr::Bool(value) => value,

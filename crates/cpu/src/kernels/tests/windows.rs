@@ -1,5 +1,6 @@
-//! Convolutions.
+//! Convolutions, and kernels that read shifted elements.
 
+use super::super::border;
 use super::{Data, assert_close, body, device, floats, run_on_any_threads, symbol, tensor};
 use rewire_graph::pointwise::{BinaryOp, Dag, ExprId};
 use rewire_graph::{DType, Dim, Scalar};
@@ -96,6 +97,31 @@ impl Convolution {
         Computation::of(Nest { body, axes, accumulations: vec![sum], outputs: vec![output] }).unwrap()
     }
 
+    /// A pointwise loop that combines the terms of all kernel elements with `op`. Groups have one channel and one result.
+    fn shifted(&self, op: BinaryOp, outside: f32) -> Nest {
+        let ([height, width], [kh, kw]) = (self.extents(), self.kernel);
+        let mut dag = Dag::new();
+        let [batch, channel] = [(0, None), (1, Some(self.groups))].map(|(axis, extent)| dag.coord(axis, extent));
+        let [row, column] = [(2, height), (3, width)].map(|(axis, extent)| dag.coord(axis, Some(extent)));
+        let mut all = None;
+        for [dy, dx] in (0..kh * kw).map(|n| [n / kw, n % kw]) {
+            let [dy, dx, zero] = [dy, dx, 0].map(|n| dag.int(n as i64));
+            let [[y, is_y], [x, is_x]] = [self.index(&mut dag, 0, [row, dy]), self.index(&mut dag, 1, [column, dx])];
+            let (inside, nothing) = (dag.binary(BinaryOp::And, is_y, is_x), dag.float(outside));
+            let pixel = dag.load(1, DType::F32, vec![batch, channel, y, x]);
+            let weight = dag.load(0, DType::F32, vec![channel, zero, dy, dx]);
+            let pixel = dag.select(inside, pixel, nothing);
+            let term = if op == BinaryOp::Add { dag.binary(BinaryOp::Mul, pixel, weight) } else { pixel };
+            all = Some(all.map_or(term, |all| dag.binary(op, all, term)));
+        }
+        let shape: Vec<Dim> = vec![symbol(0), self.groups.into(), height.into(), width.into()];
+        let index = vec![batch, channel, row, column];
+        let value = all.unwrap();
+        let output = Output { target: 0, dtype: DType::F32, shape: shape.clone(), index, value, columns: None };
+        let body = body(dag, self.declared());
+        Nest { body, axes: Axis::points(shape), accumulations: vec![], outputs: vec![output] }
+    }
+
     /// All results, from the terms of a result: weight and pixel, if it is inside.
     fn expected(&self, combine: impl Fn(&[(f64, Option<f64>)]) -> f64) -> Vec<f64> {
         let Self { batch, groups, channels, rows, image: [h, w], kernel: [kh, kw], .. } = *self;
@@ -152,5 +178,45 @@ fn convolutions_of_any_geometry_meet_plain_loops() {
     for case in cases {
         let out = run_on_any_threads(&case.product(), &case.operands(), &vec![case.batch as i64]);
         assert_close(&out[0], &case.expected(sum), 3e-6);
+    }
+}
+
+#[test]
+fn shifted_elements_are_read_from_a_copy_with_a_border() {
+    let single = Convolution { groups: 5, channels: 1, rows: 1, ..PLAIN };
+    let cases = [
+        (single, [1, 1]),
+        (Convolution { image: [16, 16], ..single }, [1, 1]),
+        (Convolution { batch: 1, image: [7, 33], kernel: [5, 5], padding: [2, 2], stride: [2, 1], ..single }, [2, 2]),
+        (Convolution { image: [9, 10], dilation: [2, 2], padding: [0, 2], ..single }, [0, 2]),
+        (Convolution { groups: 130, image: [20, 20], ..single }, [1, 1]),
+    ];
+    for (case, border) in cases {
+        let operands = case.operands();
+        for (op, outside) in [(BinaryOp::Add, 0.0), (BinaryOp::Max, f32::NEG_INFINITY)] {
+            let nest = case.shifted(op, outside);
+            let copies = border::borders(&nest);
+            let [(_, found)] = &copies[..] else { panic!("{} copies", copies.len()) };
+            assert_eq!([found[2].0, found[3].0], border, "{case:?}");
+            let out = run_on_any_threads(&Computation::of(nest).unwrap(), &operands, &vec![case.batch as i64]);
+            let expected = match op {
+                BinaryOp::Add => case.expected(sum),
+                _ => case.expected(|terms| terms.iter().filter_map(|term| term.1).fold(f64::NEG_INFINITY, f64::max)),
+            };
+            assert_close(&out[0], &expected, 1e-6);
+        }
+    }
+}
+
+#[test]
+fn elements_read_once_or_apart_or_in_whole_rows_are_not_copied() {
+    let case = Convolution { groups: 5, channels: 1, rows: 1, ..PLAIN };
+    let cases = [
+        Convolution { kernel: [1, 1], ..case },
+        Convolution { kernel: [5, 1], padding: [2, 0], ..case },
+        Convolution { stride: [1, 2], ..case },
+    ];
+    for case in cases {
+        assert_eq!(border::borders(&case.shifted(BinaryOp::Add, 0.0)), [], "{case:?}");
     }
 }
