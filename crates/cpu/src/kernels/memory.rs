@@ -328,7 +328,7 @@ pub(super) enum Sink<'a> {
 }
 
 /// An arithmetic type whose values can be stored.
-pub(super) trait Scalars: Copy {
+pub(super) trait Scalars: Copy + Default {
     fn values(values: &[Self]) -> Values<'_>;
 }
 

@@ -175,12 +175,12 @@ impl Writer<'_> {
             if group.compute(machine, targets, inputs, (first, low), high - low) {
                 continue;
             }
-            let size = tile_rows(high - low);
+            let (size, width) = group.tile(inputs.rows, high - low);
             for start in (0..inputs.rows).step_by(size) {
                 let part = inputs.part(start, size);
                 machine.rows(part);
-                for column in (low..high).step_by(LANES) {
-                    let (at, points) = ((first + start, column), LANES.min(high - column));
+                for column in (low..high).step_by(width) {
+                    let (at, points) = ((first + start, column), width.min(high - column));
                     let done = group.stores.iter().position(|store| {
                         let target = targets.get_mut(store.target);
                         target.is_some_and(|target| store.compute(machine, target, part, at, points))
@@ -200,6 +200,14 @@ impl Writer<'_> {
 }
 
 impl Group {
+    /// Rows and points per row of a tile of `rows` rows of `points` points. Where elements go anywhere, tiles have many rows:
+    /// elements of adjacent rows may be adjacent in memory.
+    fn tile(&self, rows: usize, points: usize) -> (usize, usize) {
+        let scatters = self.stores.iter().any(|store| matches!(store.pattern, StorePattern::Scatter));
+        let size = if scatters { rows.clamp(1, ROWS) } else { tile_rows(points) };
+        (size, LANES / size)
+    }
+
     /// Computes a single output as one large tile; false if this is not possible.
     fn compute(
         &self,
@@ -401,20 +409,38 @@ impl Store {
         for (axis, (&extent, &stride)) in shape.iter().zip(strides.iter()).enumerate() {
             add_offsets(offsets, grid, machine.ints(self.root + 1 + axis), (extent, stride));
         }
-        let runs = |offsets| <[usize]>::chunk_by(offsets, |a, b| a.wrapping_add(1) == *b);
-        runs(offsets).for_each(|run| sink.prefetch(run[0], run.len()));
-        for (row, offsets) in offsets.chunks(grid.points.max(1)).enumerate() {
-            let (values, mut start) = (lanes.row(row, grid.points), 0);
-            for run in runs(offsets) {
-                let end = start + run.len();
-                match values {
-                    _ if run[0] >= OUTSIDE => {}
-                    Row::Each(values) => sink.store(run[0], T::values(values.get(start..end).unwrap_or(&[]))),
-                    Row::Same(value) => run.iter().for_each(|&offset| sink.store(offset, T::values(&[value]))),
+        let points = grid.points.max(1);
+        if grid.rows > 1 && points > 1 && offsets.get(points) == offsets.first().map(|first| first + 1).as_ref() {
+            let (mut down, mut values) = ([0; LANES], [T::default(); LANES]);
+            for (row, offsets) in offsets.chunks(points).enumerate() {
+                let values = values.iter_mut().skip(row).step_by(grid.rows);
+                match lanes.row(row, points) {
+                    Row::Each(from) => values.zip(from).for_each(|(to, from)| *to = *from),
+                    Row::Same(value) => values.for_each(|to| *to = value),
                 }
-                start = end;
+                down.iter_mut().skip(row).step_by(grid.rows).zip(offsets).for_each(|(to, from)| *to = *from);
             }
+            return store_runs(sink, &down[..grid.len()], Row::Each(&values));
         }
+        for (row, offsets) in offsets.chunks(points).enumerate() {
+            store_runs(sink, offsets, lanes.row(row, points));
+        }
+    }
+}
+
+/// Stores values at offsets, adjacent ones together.
+fn store_runs<T: Scalars>(sink: &mut Sink<'_>, offsets: &[usize], values: Row<'_, T>) {
+    let runs = || offsets.chunk_by(|a, b| a.wrapping_add(1) == *b);
+    runs().for_each(|run| sink.prefetch(run[0], run.len()));
+    let mut start = 0;
+    for run in runs() {
+        let end = start + run.len();
+        match values {
+            _ if run[0] >= OUTSIDE => {}
+            Row::Each(values) => sink.store(run[0], T::values(values.get(start..end).unwrap_or(&[]))),
+            Row::Same(value) => run.iter().for_each(|&offset| sink.store(offset, T::values(&[value]))),
+        }
+        start = end;
     }
 }
 

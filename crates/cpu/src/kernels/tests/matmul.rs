@@ -69,6 +69,22 @@ fn rows_in_a_vector_have_the_bits_of_rows_of_a_matrix() {
 }
 
 #[test]
+fn transposed_results_have_the_bits_of_rows() {
+    for (m, n, k) in [(1, 5, 3), (5, 70, 4), (130, 34, 20), (512, 130, 7)] {
+        let matrix = dense(DType::F32, n, k, false, false);
+        let mut nest = matrix.nest().unwrap().clone();
+        nest.outputs[0].shape.reverse();
+        nest.outputs[0].index.reverse();
+        let transposed = Computation::of(nest).unwrap();
+        let (data, symbols) = (dense_data(DType::F32, m, n, k, false), vec![m as i64]);
+        let [a, b] = [matrix, transposed].map(|kernel| run_on_any_threads(&kernel, &data, &symbols)[0].to_f64());
+        for (place, value) in b.iter().enumerate() {
+            assert_eq!(*value, a[place % m * n + place / m], "{m} {n} {k}");
+        }
+    }
+}
+
+#[test]
 fn columns_of_heads_have_the_bits_of_columns_of_a_matrix() {
     for (m, heads, width, k) in [(1, 3, 16, 5), (130, 3, 32, 20), (70, 2, 100, 7), (5, 4, 6, 9)] {
         let n = heads * width;
