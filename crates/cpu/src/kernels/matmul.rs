@@ -21,8 +21,12 @@ use rewire_graph_rewrite::plan::{Extent, Nest};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 use std::sync::Arc;
 
-/// Rows per step: those with accumulators in memory at once.
+/// Maximum number of rows per step: those with accumulators in memory at once.
 const STEP: usize = 48;
+/// Rows of the register tile.
+const TILE: usize = 6;
+/// Minimum number of rows per step, unless there are fewer.
+const LEAST_STEP: usize = 24;
 /// Minimum number of rows per block for a large right operand, which smaller blocks would reread. If this gives few
 /// tasks, columns are split, too.
 const BLOCK: usize = 2 * STEP;
@@ -122,6 +126,8 @@ struct Sizes {
     n: usize,
     /// Depth of each batch entry.
     k: Vec<usize>,
+    /// Rows per step.
+    step: usize,
 }
 
 struct Worker<'a> {
@@ -296,8 +302,8 @@ impl CompiledMatmul {
             let columns = COLUMNS.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
             for (step, targets) in targets.iter_mut().enumerate() {
-                let first = step * STEP;
-                let rows = STEP.min(block.rows - first);
+                let first = step * sizes.step;
+                let rows = sizes.step.min(block.rows - first);
                 let sums = room(sums, rows * stride)?;
                 match &mut product {
                     Factors::Matrices(left, right) => {
@@ -325,11 +331,11 @@ impl Scheduled for CompiledMatmul {
         let entries = count(&batch, "the batch")?;
         let rows = env.rows(&self.m, entries)?;
         let k = env.rows(&self.k, entries)?;
-        let sizes = Sizes { batch, n: env.extent(&self.n, "the columns")?, k };
+        let sizes = Sizes { batch, n: env.extent(&self.n, "the columns")?, k, step: step(&rows) };
         let longest = sizes.k.iter().copied().max().unwrap_or(0);
         count(&[sizes.n, longest], "a factor")?;
         let reduced = self.stats.extents(env)?;
-        let blocks = blocks(&rows, sizes.n, longest);
+        let blocks = blocks(&rows, sizes.n, longest, sizes.step);
         if blocks.is_empty() {
             return Ok(());
         }
@@ -362,10 +368,10 @@ impl Scheduled for CompiledMatmul {
             _ => None,
         };
         let most = blocks.iter().map(|block| block.rows * block.columns).max().unwrap_or(0);
-        let steps = |block: &Block| block.rows.div_ceil(STEP);
+        let steps = |block: &Block| block.rows.div_ceil(sizes.step);
         let dealt: Vec<Vec<Vec<Target<'_>>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n)
         {
-            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: STEP, across: false };
+            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: sizes.step, across: false };
             let mut dealt = deal(self.stores.iter(), outputs, all)?.into_iter();
             blocks.iter().map(|block| dealt.by_ref().take(steps(block)).collect()).collect()
         } else {
@@ -409,25 +415,38 @@ impl Scheduled for CompiledMatmul {
     }
 }
 
+/// The most rows per step with which the busiest thread has about the fewest rows.
+fn step(rows: &[usize]) -> usize {
+    let &[rows] = rows else { return STEP };
+    let busiest = |step: usize| {
+        let (whole, rest) = (rows / step, rows % step);
+        let (each, is_even) = (whole.div_ceil(threads()) * step, whole.is_multiple_of(threads()));
+        if is_even { each + rest } else { each.max(whole / threads() * step + rest) }
+    };
+    let mut steps = (LEAST_STEP..=STEP).rev().step_by(TILE);
+    let fewest = steps.clone().map(busiest).min().unwrap_or(rows);
+    steps.find(|&step| busiest(step) - fewest <= fewest / 32).unwrap_or(STEP)
+}
+
 /// Divides the result into blocks of rows. The last blocks are smaller, to balance threads. With few blocks, columns are
 /// divided, too.
-fn blocks(rows: &[usize], n: usize, k: usize) -> Vec<Block> {
+fn blocks(rows: &[usize], n: usize, k: usize, step: usize) -> Vec<Block> {
     let of_rows = |size: usize| rows.iter().map(|rows| rows.div_ceil(size)).sum::<usize>();
-    let least = if n.saturating_mul(k) <= RIGHT { STEP } else { BLOCK };
+    let least = if n.saturating_mul(k) <= RIGHT { step } else { BLOCK / STEP * step };
     let wanted = (2 * threads()).div_ceil(of_rows(least).max(1)).max(1);
     let width = n.div_ceil(wanted).next_multiple_of(64).max(64);
-    let most = if wanted > 1 { 2 } else { (LEFT / (STEP * k.max(1))).clamp(2, STEPS) };
-    let mut rest = of_rows(STEP);
+    let most = if wanted > 1 { 2 } else { (LEFT / (step * k.max(1))).clamp(2, STEPS) };
+    let mut rest = of_rows(step);
     let mut blocks = vec![];
     for (entry, &rows) in rows.iter().enumerate() {
         let mut row = 0;
         while row < rows {
             let steps = if wanted > 1 { most } else { rest.div_ceil(2 * threads()).clamp(1, most) };
-            let size = (steps * STEP).min(rows - row);
+            let size = (steps * step).min(rows - row);
             for column in (0..n).step_by(width) {
                 blocks.push(Block { entry, row, rows: size, column, columns: width.min(n - column) });
             }
-            rest = rest.saturating_sub(size.div_ceil(STEP));
+            rest = rest.saturating_sub(size.div_ceil(step));
             row += size;
         }
     }
