@@ -358,7 +358,11 @@ fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
         let whole = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE * SIDE } else { 0 };
         let column = |n: usize| from.data.get(n * from.column_stride..).and_then(|column| column.get(..whole));
         if let (Some(a), Some(b), Some(c), Some(d)) = (column(0), column(1), column(2), column(3)) {
-            [a, b, c, d].iter().for_each(|column| prefetch(column, AHEAD * from.column_stride));
+            for column in [a, b, c, d] {
+                prefetch(column, AHEAD * from.column_stride);
+                // The next line of a long column is read only after a line of every other column of the panel.
+                prefetch(column, 2 * LINE);
+            }
             transpose(panel, (width, first), [a, b, c, d].map(|column| column.as_chunks().0));
         }
         for (row, line) in panel.chunks_exact_mut(width).enumerate().skip(whole) {
