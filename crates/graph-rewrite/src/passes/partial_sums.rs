@@ -16,7 +16,7 @@ const PRODUCT_RESULTS: usize = 16;
 const COLUMN_THREADS: usize = 2;
 /// Largest number of chunks of matmuls and of sums.
 const PRODUCT_PARTS: usize = 8;
-const SUM_PARTS: usize = 256;
+const SUM_PARTS: usize = 64;
 
 impl Rule for PartialSums {
     fn name(&self) -> &str {
