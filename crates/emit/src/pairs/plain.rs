@@ -123,7 +123,7 @@ impl PlainTile {
     fn others_of(&self, sum: &PairSum) -> u32 {
         match self.few_barriers {
             true => self.others(),
-            false => 1 << (CHUNK / chunks(sum, self.groups).max(1)).max(4).min(CHUNK).ilog2(),
+            false => 1 << (CHUNK / chunks(sum, self.groups).max(1)).clamp(4, CHUNK).ilog2(),
         }
     }
 
