@@ -142,17 +142,29 @@ fn hold(
     differ: impl Differ,
     describe: impl Fn(usize) -> String,
 ) {
-    hold_ordinary(scope, outputs, inputs, differ, describe, |_| true);
+    hold_where(scope, outputs, inputs, differ, describe, |_| true);
 }
 
 /// True for floats that every WGSL compiler handles: those that are not finite may be assumed not to occur, and quotients by a
 /// divisor beyond 2^126 may be 0.
-fn is_ordinary(x: f32) -> bool {
-    x.abs() <= 2f32.powi(126)
+fn is_ordinary(x: f64) -> bool {
+    x.abs() <= 2f64.powi(126)
+}
+
+/// As [`hold`], for functions of the elements of `inputs`. Hardware GPUs are compared only where these are ordinary.
+fn hold_functions(
+    scope: Scope,
+    outputs: Vec<(String, Tensor)>,
+    inputs: &Tensors,
+    differ: impl Differ,
+    describe: impl Fn(usize) -> String,
+) {
+    let values: Vec<Vec<f64>> = inputs.values().map(HostTensor::to_f64).collect();
+    hold_where(scope, outputs, inputs, differ, describe, |n| values.iter().all(|values| is_ordinary(values[n])));
 }
 
 /// As [`hold`]. Hardware GPUs are compared only at the positions of `ordinary` inputs with finite results.
-fn hold_ordinary(
+fn hold_where(
     scope: Scope,
     outputs: Vec<(String, Tensor)>,
     inputs: &Tensors,
