@@ -26,11 +26,13 @@ pub(super) fn multiply(
     mut store: impl FnMut(usize, &[f32]),
 ) -> Result<(), CpuError> {
     let pitch = points.next_multiple_of(SLACK);
+    debug_assert!(taps.iter().all(|tap| tap + pitch <= data.len()), "a range ends beyond {} floats", data.len());
     let sums = room(scratch, TILE * pitch)?;
     for first in rows.clone().step_by(TILE) {
         let (weights, width) = weights.strip(first);
         for (start, count) in blocks_of_sum(taps.len()) {
             let (taps, weights) = (&taps[start..start + count], weights.get(start * width..).unwrap_or(&[]));
+            debug_assert!(weights.len() >= (count - 1) * width + TILE, "{} weights of {count} taps", weights.len());
             Arch::chosen().dispatch(Slide { data, taps, weights, width, sums, pitch, points, accumulate: start > 0 });
         }
         for (row, sums) in (first..rows.end).zip(sums.chunks_exact(pitch)) {

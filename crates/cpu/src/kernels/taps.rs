@@ -169,10 +169,14 @@ impl TapsMachine<'_> {
         (a, rows): (Option<&PackedRhs>, Range<usize>),
         (column, columns): (usize, usize),
     ) -> Result<(), CpuError> {
-        let Some(layout) = &self.layout else { return Ok(()) };
+        let Some(layout) = &self.layout else {
+            debug_assert!(false, "windows were multiplied before they were loaded");
+            return Ok(());
+        };
         let (end, width) = (column + columns, layout.width);
         let lines = column / width..end.div_ceil(width);
-        let Some(places) = layout.lines.get(lines.clone()) else { return Ok(()) };
+        let places = layout.lines.get(lines.clone()).unwrap_or(&[]);
+        debug_assert_eq!(places.len(), lines.len(), "columns {column} to {end} of {}", self.taps.columns);
         let (Some(&first), Some(&last)) = (places.first(), places.last()) else { return Ok(()) };
         let data = self.copy.get(first..).unwrap_or(&[]);
         let a = (a.unwrap_or(&self.left), rows);
