@@ -128,7 +128,8 @@ matrices of rows lie side by side. #}
 {% endfor %}{% endfor %}
         while (subgroupAny(any(exceeds))) {
 {% for r in range(t.row_matrices) %}{% for n in range(t.stage_items) %}
-            let counted{{ r }}_{{ n }} = excess{{ r }}_{{ n }} != vec4<f32>(LOWEST);
+            // Not by `!=`, which drivers may take for false if the score is NaN.
+            let counted{{ r }}_{{ n }} = !(excess{{ r }}_{{ n }} == vec4<f32>(LOWEST));
             let again{{ r }}_{{ n }} = {{ staged(t, r, n) }};
             let scored{{ r }}_{{ n }} = weigh0(c0, c1, i{{ r }}_{{ n }}, near{{ r }}_{{ n }}, counted{{ r }}_{{ n }}, again{{ r }}_{{ n }}).of{{ sum.value }};
             var largest{{ r }}_{{ n }} = {{ largest_of("scored" ~ r ~ "_" ~ n) }};
