@@ -2,6 +2,7 @@
 //!
 //! `REWIRE_WRITE_REFERENCE=1` writes the pages.
 
+use rewire_measure::{Record, page as performance, roofline};
 use rewire_tests::charts;
 use rewire_tests::exported;
 use rewire_tests::figures::{Measurements, unmarked, written};
@@ -242,11 +243,19 @@ fn rust_programs_of_all_pages_are_compiled() {
     }
 }
 
+/// Records of `rewire bench --json`, in the order of the devices in `docs/performance.md`.
+const RECORDS: [&str; 3] = ["h200-spirv", "h200-wgsl", "cpu"];
+
 #[test]
-fn the_page_of_charts_is_current() {
+fn figures_of_records_are_in_pages_and_charts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let lines = RECORDS.map(|name| read(&format!("records/{name}.jsonl"))).concat();
+    let records: Vec<Record> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let performance = performance(&records, Some("roofline.svg")).unwrap();
+    hold_page("roofline.svg", &roofline(&records));
+    hold_page("performance.md", &performance);
     let measurements: Measurements = serde_json::from_str(&read("measurements.json")).unwrap();
-    hold_page("speedups.svg", &charts::speedups(&read("performance.md"), &measurements).unwrap());
+    hold_page("speedups.svg", &charts::speedups(&performance, &measurements).unwrap());
     hold_page("losses.svg", &charts::losses(&read("examples.md")).unwrap());
 }

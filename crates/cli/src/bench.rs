@@ -15,8 +15,8 @@ use rewire::program::ModelFile;
 use rewire::weights::Weights;
 use rewire::{Mapping, predict, rank, write_file};
 use rewire_measure::{
-    Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, Record, Shape, Thresholds, Workload,
-    compare, in_words, page, roofline, rounded, suite,
+    Bench, BenchError, BenchOptions, Category, Comparison, Lengths, Machines, PyTorch, Record, Shape, Thresholds,
+    Workload, compare, in_words, page, roofline, rounded, suite,
 };
 use std::fs::File;
 use std::io::Read;
@@ -73,13 +73,15 @@ fn measure(
         let whole = workload(name, shape, &options.weights, common.mapping)?;
         if is_reduced { Ok(whole.without(&options.without)?) } else { Ok(whole) }
     });
-    time(&bench, workloads, common, output)
+    let mut pytorch = options.python.as_deref().map(PyTorch::start).transpose()?;
+    time(&bench, workloads, pytorch.as_mut(), common, output)
 }
 
-/// Times workloads on a device, like [`measure`].
+/// Times workloads on a device, like [`measure`], and in PyTorch if given.
 pub fn time(
     bench: &Bench,
     workloads: impl ExactSizeIterator<Item = Result<Workload, CliError>>,
+    mut pytorch: Option<&mut PyTorch>,
     common: &Common,
     output: &mut Output,
 ) -> Result<Vec<Record>, CliError> {
@@ -87,7 +89,14 @@ pub fn time(
     // Nothing if stderr is not a terminal.
     let progress = ProgressBar::new(workloads.len() as u64);
     for workload in workloads {
-        let record = bench.run(&workload?);
+        let workload = workload?;
+        let mut record = bench.run(&workload);
+        if let (Some(pytorch), None) = (&mut pytorch, &record.error) {
+            record.pytorch_ms = bench.run_pytorch(&workload, pytorch).unwrap_or_else(|error| {
+                tracing::warn!("{error}");
+                None
+            });
+        }
         if common.json {
             output.json(&record)?;
             output.flush()?;
@@ -264,11 +273,26 @@ fn print(records: &[Record], machine: &HardwareModel, output: &mut Output) -> Re
     let matrices = matrices.unwrap_or_default();
     output.line(format_args!("{}: copies {copies} GB/s, multiply-adds {adds} TFLOP/s{matrices}", first.adapter))?;
     let header = [
-        "work", "type", "run ms", "spread", "GPU ms", "floor ms", "share", "bound by", "TFLOP/s", "GB/s", "kernels",
+        "work",
+        "type",
+        "run ms",
+        "spread",
+        "GPU ms",
+        "floor ms",
+        "share",
+        "bound by",
+        "TFLOP/s",
+        "GB/s",
+        "kernels",
         "MiB",
+        "PyTorch ms",
+        "x",
     ];
     let measured = records.iter().filter(|record| record.error.is_none());
-    output.line(table(&header, measured.map(row), &[0, 1, 7]))?;
+    let columns =
+        if records.iter().any(|record| record.pytorch_ms.is_some()) { header.len() } else { header.len() - 2 };
+    let rows = measured.map(|record| row(record).into_iter().take(columns).collect());
+    output.line(table(&header[..columns], rows, &[0, 1, 7]))?;
     records.iter().try_for_each(|record| match &record.error {
         Some(error) => Ok(output.line(format_args!("  {} {}: {error}", record.title(), record.dtype))?),
         None => Ok(()),
@@ -293,5 +317,7 @@ fn row(record: &Record) -> Vec<String> {
         number(record.gbps),
         record.kernels.unwrap_or_default().to_string(),
         format!("{:.1}", record.peak_bytes.unwrap_or_default() as f64 / 1024.0 / 1024.0),
+        number(record.pytorch_ms),
+        number(record.times_pytorch()),
     ]
 }

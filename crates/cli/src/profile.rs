@@ -17,7 +17,7 @@ pub fn run(options: &Options, common: &Common, output: &mut Output) -> Result<()
     let bench = bench::open_with(common, None, with)?;
     if let Some(parts) = parts {
         bench::announce("timing", parts.len(), bench.seconds_each(), &bench);
-        let records = bench::time(&bench, parts.into_iter().map(Ok), common, output)?;
+        let records = bench::time(&bench, parts.into_iter().map(Ok), None, common, output)?;
         return match records.iter().filter(|record| record.error.is_some()).count() {
             0 => Ok(()),
             failed => Err(CliError::NotMeasured { failed, all: records.len() }),

@@ -30,7 +30,7 @@ pub fn run(sweep: &Sweep, options: &Options, common: &Common, output: &mut Outpu
         let bench = open(&common, options.seconds, options.tuning)?;
         announce("sweeping", work.len(), bench.seconds_each(), &bench);
         let workloads = work.iter().map(|(op, _, shape)| workload(op, shape, &options.weights, common.mapping));
-        let records = time(&bench, workloads, &common, output)?;
+        let records = time(&bench, workloads, None, &common, output)?;
         let points = work.iter().zip(records);
         swept.extend(points.map(|((_, value, shape), record)| Swept {
             value: *value,

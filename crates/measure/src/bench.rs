@@ -1,5 +1,5 @@
 use crate::ceilings::Ceilings;
-use crate::{BenchError, MOST_SECONDS, Program, Record, Workload, host};
+use crate::{BenchError, MOST_SECONDS, Program, PyTorch, Record, Workload, host};
 use rewire::describe;
 use rewire_graph::HostTensor;
 use rewire_graph_rewrite::cost::{Count, HardwareModel};
@@ -155,6 +155,15 @@ impl Bench {
         record
     }
 
+    /// The median time of a run in PyTorch in milliseconds, on the processor or, if kernels run on a GPU, on PyTorch's accelerator;
+    /// `None` for a workload without a counterpart there.
+    ///
+    /// # Errors
+    /// [`BenchError::PyTorch`] if PyTorch fails.
+    pub fn run_pytorch(&self, workload: &Workload, pytorch: &mut PyTorch) -> Result<Option<f64>, BenchError> {
+        pytorch.time(workload, if self.gpu.is_some() { "accelerator" } else { "cpu" }, self.seconds)
+    }
+
     /// Profiles one run, kernel by kernel, after some warm-up runs.
     ///
     /// # Errors
@@ -184,7 +193,6 @@ impl Bench {
 
     fn measure(&self, workload: &Workload, record: &mut Record) -> Result<(), BenchError> {
         let machine = self.machine()?;
-        record.ceiling_gbps = Some(machine.bandwidth / 1e9);
         let begun = Instant::now();
         let mut case = self.load(workload)?;
         record.load_ms = Some(milliseconds(begun.elapsed()));
@@ -224,9 +232,19 @@ impl Bench {
             record.tflops = Some(total.operations() as f64 / time / 1e9);
             record.gbps = Some(total.bytes() as f64 / time / 1e6);
         }
-        record.set_ceilings(&machine, &counts);
+        let gpu = self.gpu.as_ref();
+        let bandwidth = || {
+            let read = total.read.max(1);
+            Ok::<f64, BenchError>((read + total.written) as f64 / self.ceilings.moving(gpu, read, total.written)?)
+        };
+        record.set_ceilings(&machine, bandwidth()?, &counts);
         if record.exceeds_ceilings() {
-            record.set_ceilings(&self.ceilings.again(self.gpu.as_ref())?, &counts);
+            let machine = self.ceilings.again(gpu)?;
+            let bandwidth = || {
+                let read = total.read.max(1);
+                Ok::<f64, BenchError>((read + total.written) as f64 / self.ceilings.moving(gpu, read, total.written)?)
+            };
+            record.set_ceilings(&machine, bandwidth()?, &counts);
             record.ceilings_exceeded = record.exceeds_ceilings();
         }
         Ok(())
@@ -343,7 +361,12 @@ mod tests {
         assert_eq!(record.error, None);
         let machine = bench.machine()?;
         assert!(machine.bandwidth > 1e6 && machine.multiply_add > 1e6 && machine.launch < 1.0, "{machine:?}");
-        assert_eq!(record.ceiling_gbps, Some(machine.bandwidth / 1e9));
+        let memory = bench.ceilings.memory(None)?;
+        assert!(
+            memory.read > 1e6 && memory.write > 1e6 && memory.copies.iter().all(|(_, rate)| *rate > 1e6),
+            "{memory:?}"
+        );
+        assert!(record.ceiling_gbps > Some(1e-3));
         assert_eq!(record.ceiling_tflops, Some(machine.multiply_add / 1e12));
         assert_eq!(record.ceilings_exceeded, record.share() > Some(1.0));
         let marked = Record { ceilings_exceeded: true, ..record };

@@ -2,11 +2,15 @@
 
 use crate::BenchError;
 use rewire_graph_rewrite::cost::HardwareModel;
-use rewire_runtime::{Gpu, measure_machine};
+use rewire_runtime::{Gpu, MemoryAccess, measure_machine, measure_memory};
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Relative tolerance within which two rates count as equal.
 const NOISE: f64 = 0.05;
+
+/// Sizes of copies in bytes that caches may hold.
+const CACHED: [u64; 4] = [1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
 #[derive(Debug, Default)]
 pub(crate) struct Ceilings(Mutex<State>);
@@ -14,6 +18,8 @@ pub(crate) struct Ceilings(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     machine: Option<HardwareModel>,
+    /// Rates of the processor's memory.
+    memory: HashMap<MemoryAccess, f64>,
     /// True once a repeated measurement found no higher rate.
     is_settled: bool,
 }
@@ -36,6 +42,9 @@ impl Ceilings {
             return Ok(before);
         }
         let after = measure_machine(gpu)?;
+        for (&access, rate) in &mut state.memory {
+            *rate = rate.max(measure_memory(access)?);
+        }
         let rates =
             |machine: HardwareModel| [machine.bandwidth, machine.multiply_add, machine.matrix.unwrap_or_default()];
         let mut pairs = rates(before).into_iter().zip(rates(after));
@@ -46,6 +55,31 @@ impl Ceilings {
             matrix: before.matrix.into_iter().chain(after.matrix).reduce(f64::max),
             launch: before.launch.min(after.launch),
         }))
+    }
+
+    /// The shortest time in seconds to read and write this many bytes, each once. On a GPU at the rate of copies. On the CPU at the rate
+    /// of copies of this size if caches may hold them, else as many bytes as possible are copied, and the others read or written.
+    pub fn moving(&self, gpu: Option<&Gpu>, read: u64, written: u64) -> Result<f64, BenchError> {
+        let copies = self.first(gpu)?.bandwidth;
+        let all = read.saturating_add(written);
+        if gpu.is_some() {
+            return Ok(all as f64 / copies);
+        }
+        if let Some(&bytes) = CACHED.iter().find(|bytes| all <= **bytes) {
+            return Ok(all as f64 / self.rate(MemoryAccess::Copy { bytes })?);
+        }
+        let copied = read.min(written);
+        let other = if read > written { MemoryAccess::Read } else { MemoryAccess::Write };
+        Ok(2.0 * copied as f64 / copies + read.abs_diff(written) as f64 / self.rate(other)?)
+    }
+
+    /// The rate of an access to the processor's memory; measured when it is first needed.
+    fn rate(&self, access: MemoryAccess) -> Result<f64, BenchError> {
+        let mut state = self.state();
+        match state.memory.get(&access) {
+            Some(rate) => Ok(*rate),
+            None => Ok(*state.memory.entry(access).or_insert(measure_memory(access)?)),
+        }
     }
 
     #[cfg(test)]

@@ -70,6 +70,14 @@ pub enum BenchError {
         /// The reason.
         reason: String,
     },
+    /// PyTorch cannot be timed.
+    #[error("cannot time PyTorch with {}: {reason}", python.display())]
+    PyTorch {
+        /// The Python interpreter.
+        python: PathBuf,
+        /// The reason.
+        reason: String,
+    },
     /// The graph cannot be traced with these sizes.
     #[error("cannot trace {op}")]
     Trace {

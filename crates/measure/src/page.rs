@@ -19,11 +19,9 @@ struct Reference {
     by: String,
     /// Part of the adapter's name.
     adapter: String,
-    /// For a CPU time, part of the name of a GPU in the same computer. It does not apply to records from other computers.
-    beside: Option<String>,
     op: String,
     dtype: String,
-    /// Sizes that must be equal.
+    /// Sizes that must be equal. Gradients are only compared with gradients.
     shape: Map<String, Value>,
     #[serde(flatten)]
     figure: Figure,
@@ -40,19 +38,18 @@ enum Figure {
     Gbps(f64),
 }
 
+/// The size that is true for workloads with gradients, and missing otherwise.
+const BACKWARD: &str = "backward";
+
 const REFERENCES: &str = include_str!("../references.json");
 
 impl Reference {
-    /// True if the record is of the same workload on the same device. `records` show which GPUs the computer has.
-    fn fits(&self, record: &Record, records: &[Record]) -> bool {
+    /// True if the record is of the same workload on the same device.
+    fn fits(&self, record: &Record) -> bool {
         let sizes = |(name, value): (&String, &Value)| record.shape.get(name) == Some(value);
-        let is_there = |gpu: &String| {
-            let mut others = records.iter().filter(|other| other.host.is_some() && other.host == record.host);
-            others.any(|other| other.adapter.contains(gpu))
-        };
         record.adapter.contains(&self.adapter)
-            && self.beside.as_ref().is_none_or(is_there)
             && (&record.op, &record.dtype) == (&self.op, &self.dtype)
+            && record.shape.get(BACKWARD) == self.shape.get(BACKWARD)
             && self.shape.iter().all(sizes)
     }
 
@@ -80,10 +77,11 @@ fn references() -> Result<References, BenchError> {
 pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchError> {
     let References { about, figures } = references()?;
     let mut page = format!(
-        "# Performance\n\nWritten by `rewire bench --suite NAME --markdown FILE`.\n\n\
-         - **floor**: the longer of bytes over copy bandwidth and operations over the rate of multiply-adds or of cooperative matrices, \
-         measured in the\n  same run. Operations are those of matmuls, half the square of every sequence for causal attention; bytes are \
-         every tensor once.\n\
+        "# Performance\n\nWritten by `rewire bench --markdown FILE` from records of `rewire bench --suite NAME --json`.\n\n\
+         - **floor**: the longer of bytes over the rate of memory and operations over the rate of multiply-adds or of cooperative \
+         matrices, measured in the\n  same run. Memory on a GPU is copied; on the CPU it is copied, read and written, at several sizes in \
+         caches, and the rate for the work's bytes applies.\n  Operations are those of matmuls, half the square of every sequence for causal \
+         attention; bytes are every tensor once.\n\
          - **time**: on a GPU, the kernels, by the GPU's clock; on the CPU, a whole run. **run**: the time that the caller sees. Medians.\n\
          - **share**: the floor divided by the time.\n\
          - **x**: the speed relative to another library: {about}.\n",
@@ -93,8 +91,10 @@ pub fn page(records: &[Record], picture: Option<&str>) -> Result<String, BenchEr
     }
     for (device, own) in by_device(records) {
         let faster = |record: &Record| {
-            let fitting = figures.iter().filter(|reference| reference.fits(record, records));
-            let faster = fitting.filter_map(|one| Some(format!("{} {:.2}", one.by, one.ratio(record)?)));
+            let fitting = figures.iter().filter(|reference| reference.fits(record));
+            let published = fitting.filter_map(|one| Some((&*one.by, one.ratio(record)?)));
+            let measured = record.times_pytorch().map(|ratio| ("PyTorch", ratio));
+            let faster = published.chain(measured).map(|(by, ratio)| format!("{by} {ratio:.2}"));
             faster.collect::<Vec<_>>().join(", ")
         };
         write_device(&mut page, &device, &own, faster);
@@ -116,7 +116,7 @@ pub(crate) fn by_device(records: &[Record]) -> Vec<(String, Vec<&Record>)> {
 }
 
 fn write_device(page: &mut String, device: &str, records: &[&Record], faster: impl Fn(&Record) -> String) {
-    let gbps = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or_default();
+    let gbps = Record::bandwidth(records).unwrap_or_default();
     // `ceiling_tflops` is the rate of the units that the record's kernels use.
     let rates = || records.iter().filter_map(|record| record.ceiling_tflops);
     let most = rates().fold(0.0, f64::max);
@@ -127,7 +127,9 @@ fn write_device(page: &mut String, device: &str, records: &[&Record], faster: im
         (false, true) => format!("cooperative matrices {most:.0} TFLOP/s"),
         (false, false) => format!("multiply-adds {least:.2} TFLOP/s"),
     };
-    let _ = write!(page, "\n## {device}\n\nCopy {gbps:.0} GB/s, {rates}.\n");
+    let host = records.iter().find_map(|record| record.host.as_ref().filter(|_| record.adapter == "cpu"));
+    let host = host.map_or_else(String::new, |host| format!("{host}. "));
+    let _ = write!(page, "\n## {device}\n\n{host}Memory {gbps:.0} GB/s, {rates}.\n");
     let mut ops: Vec<&str> = vec![];
     for record in records {
         if !ops.contains(&&*record.op) {
@@ -225,26 +227,25 @@ mod tests {
         assert!(page.contains("### addmm\n\nAll: m 4096, k 4096, n 4096.\n\n| type |"));
         assert!(page.contains("no room"));
         assert!(page.contains(
-            "## NVIDIA H200 (vulkan), matrices of tier wgsl\n\nCopy 4000 GB/s, cooperative matrices 500 TFLOP/s.\n"
+            "## NVIDIA H200 (vulkan), matrices of tier wgsl\n\nMemory 4000 GB/s, cooperative matrices 500 TFLOP/s.\n"
         ));
     }
     #[test]
-    fn figures_of_a_cpu_are_compared_on_its_own_computer_alone() {
-        let Value::Object(shape) = json!({ "m": 1024, "k": 1024, "n": 1024, "epilogue": false }) else { panic!() };
-        let of = |adapter: &str, host: Option<&str>| Record {
-            op: "addmm".into(),
-            shape: shape.clone(),
-            dtype: "f32".into(),
-            adapter: adapter.into(),
-            host: host.map(str::to_owned),
-            wall_ms: Some(1.0),
-            ..Record::default()
+    fn speeds_are_relative_to_pytorch_and_gradients_to_gradients() {
+        let row = |op: &str, shape: Value, pytorch_ms: Option<f64>| {
+            let Value::Object(shape) = shape else { panic!("{shape}") };
+            let (op, dtype, adapter) = (op.to_owned(), "f16".to_owned(), "NVIDIA H200 (vulkan)".to_owned());
+            let times = Record { gpu_ms: Some(0.5), wall_ms: Some(2.0), pytorch_ms, ..Record::default() };
+            page(&[Record { op, shape, dtype, adapter, ..times }], None).unwrap()
         };
-        let faster = |records: &[Record]| page(records, None).unwrap().lines().any(|line| line.contains("| PyTorch "));
-        let gpu = of("NVIDIA H200 (vulkan)", Some("Xeon, 2 threads"));
-        assert!(page(&[of("cpu", None)], None).unwrap().contains("### addmm"));
-        assert!(!faster(&[of("cpu", None)]) && !faster(&[of("cpu", Some("EPYC, 2 threads")), gpu.clone()]));
-        assert!(faster(&[of("cpu", Some("Xeon, 2 threads")), gpu]));
+        let stu =
+            json!({ "batch": 32, "heads": 4, "attn_dim": 128, "embedding_dim": 512, "layers": 3, "max_len": 2048 });
+        let mut gradients = stu.clone();
+        gradients["backward"] = true.into();
+        assert!(row("stu", stu, None).contains("| Triton in a CUDA graph 7.48, Triton eager, whole run 2.23 |"));
+        assert!(row("stu", gradients, Some(3.0)).contains("| PyTorch 1.50 |"));
+        assert!(row("layer-norm", json!({}), Some(1.0)).contains("| PyTorch 0.50 |"));
+        assert!(row("layer-norm", json!({}), None).ends_with("|  |\n"));
     }
 
     #[test]

@@ -37,7 +37,8 @@ pub struct Record {
     pub gbps: Option<f64>,
     /// Measured rate of f32 multiply-adds, or of matrix units if the element type allows them.
     pub ceiling_tflops: Option<f64>,
-    /// Measured bandwidth of a copy.
+    /// The largest bandwidth for as many bytes read and written: that of copies, which on the CPU depends on the size, or of reads or
+    /// writes.
     pub ceiling_gbps: Option<f64>,
     /// True if the workload was faster than this roofline even after measuring it again, because its tensors fit into caches, or because
     /// other programs used the device meanwhile. The share of the roofline is then meaningless.
@@ -62,6 +63,10 @@ pub struct Record {
     pub load_ms: Option<f64>,
     /// Number of runs behind the median `wall_ms`.
     pub runs: usize,
+    /// Time of a run in PyTorch on the same device, measured right after `wall_ms` and in the same way; `None` if it was not requested
+    /// or PyTorch has no counterpart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pytorch_ms: Option<f64>,
     /// Why there are no times.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -103,6 +108,16 @@ impl Record {
         Some(self.floor()?.0 / self.time_ms().filter(|time| *time > 0.0)?)
     }
 
+    /// The speed of a run relative to PyTorch.
+    pub fn times_pytorch(&self) -> Option<f64> {
+        Some(self.pytorch_ms? / self.wall_ms?)
+    }
+
+    /// Bandwidth of memory, by the record that moves the most bytes.
+    pub(crate) fn bandwidth(records: &[&Self]) -> Option<f64> {
+        records.iter().filter(|record| record.ceiling_gbps.is_some()).max_by_key(|record| record.bytes)?.ceiling_gbps
+    }
+
     /// The share of the roofline in percent; empty if unknown.
     pub fn share_in_words(&self) -> String {
         match self.share() {
@@ -117,9 +132,9 @@ impl Record {
     }
 
     /// Sets the roofline, and the predicted time of kernels with these bytes and operations.
-    pub(crate) fn set_ceilings(&mut self, machine: &HardwareModel, counts: &[Count]) {
+    pub(crate) fn set_ceilings(&mut self, machine: &HardwareModel, bandwidth: f64, counts: &[Count]) {
         let total: Count = counts.iter().copied().sum();
-        self.ceiling_gbps = Some(machine.bandwidth / 1e9);
+        self.ceiling_gbps = Some(bandwidth / 1e9);
         self.ceiling_tflops = Some(machine.peak(&total) / 1e12);
         self.predicted_ms = Some(counts.iter().map(|count| machine.seconds(count)).sum::<f64>() * 1e3);
     }

@@ -53,7 +53,9 @@ pub use file_floats::FileFloats;
 pub use hash::hash;
 pub use kernel::{Kernel, ParseKernelError};
 pub use kernel_rule::{KernelRule, ParseKernelRuleError, Transfer};
-pub use machine::{measure_machine, measure_machine_async};
+#[cfg(feature = "cpu")]
+pub use machine::measure_memory;
+pub use machine::{MemoryAccess, measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
     Attachment, Backing, DeviceRowUse, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters,

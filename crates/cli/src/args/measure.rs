@@ -66,6 +66,9 @@ pub struct Bench {
     /// Write a page with roofline floors, shares of the roofline, and figures of other libraries.
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+    /// Also time operators and layers in PyTorch, with this Python interpreter and as many threads.
+    #[arg(long, value_name = "PYTHON", conflicts_with_all = ["sweep", "quality", "scaling"])]
+    pub python: Option<PathBuf>,
     #[command(flatten)]
     pub quality: Quality,
     #[command(flatten)]

@@ -123,6 +123,35 @@ fn sizes_and_seed_decide_the_work() {
     assert!(half["bytes"].as_u64().unwrap() * 2 == full["bytes"].as_u64().unwrap());
 }
 
+/// The interpreters here are shell scripts: one that answers every line as the script for PyTorch does, one that only starts, and one
+/// that ends.
+#[cfg(unix)]
+#[test]
+fn times_of_pytorch_are_beside_those_of_rewire() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let python = |name: &str, lines: &str| {
+        let path = folder.write(name, format!("#!/bin/sh\n{lines}\n"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    };
+    let answers = r#"case "$line" in *layer-norm*) echo 1e9;; *addmm*) echo '"no memory"';; *) echo null;; esac"#;
+    let answering = python("answering", &format!("echo '\"2.0\"'\nwhile read line; do\n{answers}\ndone"));
+    let works = ["layer-norm", "pointwise", "addmm", "--rows", "40", "--width", "24", "--m", "5"];
+    let records = bench(&[&works[..], &["--python", &answering]].concat());
+    let times: Vec<Option<f64>> = records.iter().map(|record| record["pytorch_ms"].as_f64()).collect();
+    assert_eq!(times, [Some(1e9), None, None]);
+    let table = |python: &str| {
+        run(&["bench", "layer-norm", "--width", "24", "--seconds", "0", "--kernel", "cpu", "--python", python])
+    };
+    let shown = table(&answering);
+    assert!(shown.stdout.contains("PyTorch ms") && shown.stdout.contains("1000000000"), "{}", shown.stdout);
+    let started = table(&python("started", "echo '\"2.0\"'"));
+    assert!(started.code == Some(0) && started.stderr.contains("it ended early"), "{}", started.stderr);
+    table(&python("ending", "exit 1")).failed_with(&["cannot time PyTorch with", "it ended early"]);
+    table("/no/python").failed_with(&["cannot time PyTorch with /no/python: No such file"]);
+}
+
 #[test]
 fn what_cannot_be_benched_is_named() {
     let sizes = ["bench", "stu-layer", "--kernel", "cpu", "--seconds", "0"];

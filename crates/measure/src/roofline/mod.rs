@@ -91,7 +91,7 @@ struct Roofs {
 
 impl Roofs {
     fn of(records: &[&Record]) -> Self {
-        let bandwidth = records.iter().find_map(|record| record.ceiling_gbps).unwrap_or(1.0).max(1e-3) * 1e9;
+        let bandwidth = Record::bandwidth(records).unwrap_or(1.0).max(1e-3) * 1e9;
         let rates = || records.iter().filter_map(|record| record.ceiling_tflops).filter(|rate| *rate > 0.0);
         let (most, least) = (rates().fold(1e-6, f64::max) * 1e12, rates().fold(f64::INFINITY, f64::min) * 1e12);
         // Measured multiply-add rates differ little between runs. A rate of more than twice the lowest one is that of matrix units.

@@ -42,6 +42,30 @@ pub fn measure_machine(gpu: Option<&Gpu>) -> Result<HardwareModel, GpuError> {
     block_on(measure_machine_async(gpu))
 }
 
+/// An access to memory whose rate can be measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryAccess {
+    /// A copy. Bytes read and bytes written count.
+    Copy {
+        /// Bytes of source and destination together, at most 256 MiB, which exceeds caches.
+        bytes: u64,
+    },
+    /// Reads of memory that exceeds caches.
+    Read,
+    /// Writes of memory that exceeds caches.
+    Write,
+}
+
+/// Measures the rate of an access to memory by all threads of the current [`ThreadPool`](crate::ThreadPool), in bytes
+/// per second. Takes a fifth of a second or more.
+///
+/// # Errors
+/// [`GpuError::HostMemory`] if memory for the measurement cannot be allocated.
+#[cfg(feature = "cpu")]
+pub fn measure_memory(access: MemoryAccess) -> Result<f64, GpuError> {
+    cpu::measure_memory(access).map_err(GpuError::HostMemory)
+}
+
 /// The shortest time per iteration of `count` iterations; `count` is doubled until they fill the window. `run` runs the
 /// given number of iterations and returns their total time.
 fn shortest(mut run: impl FnMut(u32) -> Result<Duration, GpuError>) -> Result<f64, GpuError> {
