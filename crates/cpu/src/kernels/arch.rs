@@ -147,6 +147,19 @@ impl Arch {
         }
     }
 
+    /// Runs work with AVX-512 or AVX2; false if this is another instruction set.
+    #[inline(always)]
+    pub(super) fn dispatch_fused<Op: WithSimd<Output = ()>>(self, op: Op) -> bool {
+        match self.0 {
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx512(simd) => Simd::vectorize(simd, op),
+            #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+            Set::Avx2(simd) => Simd::vectorize(simd, op),
+            _ => return false,
+        }
+        true
+    }
+
     /// True if functions of [`Simd`] compute one float at a time.
     pub(super) fn is_scalar(self) -> bool {
         match self.0 {

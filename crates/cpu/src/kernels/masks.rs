@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Maximum number of keys processed at once.
 const SPAN: usize = 512;
+/// Rows of a block whose visible keys are bounded together, a multiple of the rows of register tiles.
+pub(super) const GROUP: usize = 12;
 /// Approximate maximum number of mask values to cache for later heads.
 const KEPT: usize = 1 << 18;
 
@@ -57,6 +59,8 @@ pub(super) struct KeyTile {
     mask: usize,
     /// Row stride of the mask values.
     stride: usize,
+    /// For each group of rows, from its first visible key to its last one. Empty if all keys count.
+    seen: Vec<Range<usize>>,
 }
 
 /// The visible keys of a block, in spans.
@@ -139,6 +143,8 @@ impl MaskMachine<'_> {
             for tile in spans.iter_mut().flatten().filter(|tile| tile.masked) {
                 (tile.mask, tile.stride) = (self.values.len(), tile.keys.len());
                 evaluate(machine, inputs, &tile.keys, &mut self.values)?;
+                let groups = self.values.get(tile.mask..).unwrap_or(&[]).chunks(GROUP * tile.stride);
+                tile.seen = groups.map(|group| seen_keys(group, &tile.keys)).collect();
             }
         }
         let spans = Arc::new(spans);
@@ -148,7 +154,7 @@ impl MaskMachine<'_> {
 
     /// The visible tiles of a block. Adjacent tiles of the same kind are merged.
     fn tiles(&mut self, block: Block) -> Vec<KeyTile> {
-        let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0 };
+        let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0, seen: vec![] };
         let Some((mask, _)) = &self.mask else {
             return Some(tile((0..block.keys, false))).filter(|_| block.keys > 0).into_iter().collect();
         };
@@ -189,6 +195,23 @@ impl MaskMachine<'_> {
         };
         span.iter().flat_map(move |tile| (0..tile.keys.len()).map(move |n| kept(tile, n)))
     }
+}
+
+/// From the first key that some row sees to the last one. `mask` has the rows' values for `keys`.
+fn seen_keys(mask: &[i32], keys: &Range<usize>) -> Range<usize> {
+    let is_seen = |&n: &usize| mask.iter().skip(n).step_by(keys.len()).any(|&kept| kept != 0);
+    let first = (0..keys.len()).find(is_seen).unwrap_or(0);
+    let end = (first..keys.len()).rfind(is_seen).map_or(first, |last| last + 1);
+    keys.start + first..keys.start + end
+}
+
+/// The groups of `rows` rows of a block that see keys of a span, and these keys.
+pub(super) fn groups(span: &[KeyTile], rows: usize) -> impl Iterator<Item = (Range<usize>, Range<usize>)> {
+    (0..rows).step_by(GROUP).enumerate().filter_map(move |(group, row)| {
+        let seen = span.iter().map(|tile| tile.seen.get(group).unwrap_or(&tile.keys));
+        let keys = seen.filter(|keys| !keys.is_empty()).cloned().reduce(|a, b| a.start.min(b.start)..a.end.max(b.end));
+        Some((row..rows.min(row + GROUP), keys?))
+    })
 }
 
 /// Splits tiles at multiples of [`SPAN`] keys, so that the bits of a sum do not depend on the other rows of the block.

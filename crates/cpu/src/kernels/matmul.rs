@@ -5,10 +5,10 @@ use super::machine::{AccumulatorLanes, RowInputs};
 use super::memory::Memory;
 use super::operand::{Env, count};
 use super::panel::{ExprMatrix, PanelMachine};
-use super::product::{Matrix, PackedRhs, blocks_of_sum, multiply};
+use super::product::{DEPTH, Matrix, PackedRhs, blocks_of_sum, multiply};
 use super::program::AccumulatorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
-use super::scratch::room;
+use super::scratch::{Line, lines};
 use super::small::CompiledSmallProduct;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
 use super::taps::{Taps, TapsMachine};
@@ -38,6 +38,9 @@ const STEPS: usize = 8;
 const LEFT: usize = 1 << 18;
 /// Maximum number of columns with accumulators in memory at once.
 const COLUMNS: usize = 512;
+/// Maximum number of right operand elements that are multiplied with all rows of a task before the next ones, and stay in
+/// a core's private cache meanwhile, unless 64 columns have more.
+const CHUNK: usize = 1 << 16;
 /// Multiply-adds up to which a task processes several batch entries.
 const WORK: usize = 1 << 18;
 /// Minimum number of tasks per thread if batch entries are small.
@@ -138,7 +141,7 @@ struct Worker<'a> {
     epilogue: Writer<'a>,
     coords: Coords,
     gathered: Vec<f32>,
-    sums: Vec<f32>,
+    sums: Vec<Line>,
 }
 
 impl Compile for Bound<'_, Product> {
@@ -298,13 +301,14 @@ impl CompiledMatmul {
                 Factors::Matrices(a.matrix(coords, block.row, (block.rows, k), Some(stats))?, &own)
             }
         };
-        for column in (block.column..block.column + block.columns).step_by(COLUMNS) {
-            let columns = COLUMNS.min(block.column + block.columns - column);
+        let most = (CHUNK / k.clamp(1, DEPTH) / 64 * 64).clamp(64, COLUMNS);
+        for column in (block.column..block.column + block.columns).step_by(most) {
+            let columns = most.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
             for (step, targets) in targets.iter_mut().enumerate() {
                 let first = step * sizes.step;
                 let rows = sizes.step.min(block.rows - first);
-                let sums = room(sums, rows * stride)?;
+                let sums = lines(sums, rows * stride)?;
                 match &mut product {
                     Factors::Matrices(left, right) => {
                         let left = left.part((first, 0), (rows, k));

@@ -2,18 +2,19 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::{AccumulatorLanes, RowInputs, Vm};
-use super::masks::{KeyTile, MaskMachine, PairAxes, PairMask};
+use super::masks::{KeyTile, MaskMachine, PairAxes, PairMask, groups};
 use super::memory::Memory;
 use super::operand::Env;
 use super::panel::{ExprMatrix, PanelMachine, fill};
 use super::product::{Matrix, PackedRhs};
 use super::program::{AccumulatorValue, Program};
-use super::scratch::room;
+use super::scratch::{Line, lines};
 use super::softmax::{self, Scores, Softmax, Sums};
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys};
 use super::{Compile, Scheduled};
+use bytemuck::{cast_slice, cast_slice_mut};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
@@ -94,7 +95,7 @@ struct Worker<'a> {
 struct PassMachine<'a> {
     weights: Vm<'a>,
     /// The weights of each reduction for a span.
-    values: Vec<f32>,
+    values: Vec<Line>,
     dots: u32,
     sums: Vec<Sum<'a>>,
 }
@@ -104,7 +105,7 @@ struct Products<'a> {
     width: usize,
     other: PanelMachine<'a>,
     panels: PackedRhs,
-    values: Vec<f32>,
+    values: Vec<Line>,
 }
 
 struct Sum<'a> {
@@ -118,7 +119,7 @@ struct Weighted<'a> {
     width: usize,
     panel: PanelMachine<'a>,
     panels: PackedRhs,
-    totals: Vec<f32>,
+    totals: Vec<Line>,
 }
 
 /// A block of rows, with the data shared by its passes over keys.
@@ -142,13 +143,18 @@ impl PassMachine<'_> {
         let (count, skip, stride) = (last - first, first - origin, (last - origin).next_multiple_of(KEYS));
         let read = dots.iter_mut().zip(*owners).enumerate().filter(|(n, _)| self.dots >> n & 1 == 1);
         for (_, (dot, owner)) in read {
-            let values = room(&mut dot.values, rows * stride)?;
-            dot.panels.multiply(values, stride, *owner, (origin, last, 0), false)?;
+            let values = lines(&mut dot.values, rows * stride)?;
+            for (group, keys) in groups(span, rows) {
+                let (row, start) = (group.start, keys.start / KEYS * KEYS);
+                let values = values.get_mut(row * stride + start - origin..).unwrap_or(&mut []);
+                let owner = owner.part((row, 0), (group.len(), owner.columns));
+                dot.panels.multiply(values, stride, owner, (start, keys.end, 0), false)?;
+            }
         }
         let lanes: Vec<AccumulatorLanes<'_>> =
-            dots.iter().map(|dot| AccumulatorLanes { data: &dot.values, stride, origin }).collect();
+            dots.iter().map(|dot| AccumulatorLanes { data: cast_slice(&dot.values), stride, origin }).collect();
         let inputs = RowInputs { first: 0, rows, coords: coords.all(), values: statistics, lanes: &lanes };
-        let values = room(&mut self.values, self.sums.len() * rows * stride)?;
+        let values = lines(&mut self.values, self.sums.len() * rows * stride)?;
         fill(&mut self.weights, inputs, (origin, stride), (values, stride), |sum| sum * rows * stride);
         for (Sum { of, elements }, weights) in self.sums.iter_mut().zip(values.chunks_exact_mut(rows * stride)) {
             masks.hide(span, of.hidden, (weights, stride, rows), origin);
@@ -160,12 +166,21 @@ impl PassMachine<'_> {
             let out_stride = elements.stride();
             if !softmax.is_empty() {
                 let scores = Scores { values: weights, stride, keys: skip..skip + count, masks, span };
-                softmax::weigh(softmax, scores, Sums { values: &mut elements.totals, stride: out_stride });
+                softmax::weigh(
+                    softmax,
+                    scores,
+                    Sums { values: cast_slice_mut(&mut elements.totals), stride: out_stride },
+                );
             }
             let weights = weights.get(skip..).unwrap_or(&[]);
             if let Some(weights) = Matrix::new(weights, (rows, count), (stride, 1)) {
-                let place = (0, elements.width, first);
-                elements.panels.multiply(&mut elements.totals, out_stride, weights, place, true)?;
+                let totals: &mut [f32] = cast_slice_mut(&mut elements.totals);
+                for (group, keys) in groups(span, rows) {
+                    let totals = totals.get_mut(group.start * out_stride..).unwrap_or(&mut []);
+                    let weights = weights.part((group.start, keys.start - first), (group.len(), keys.len()));
+                    let place = (0, elements.width, keys.start);
+                    elements.panels.multiply(totals, out_stride, weights, place, true)?;
+                }
             }
         }
         Ok(())
@@ -270,7 +285,7 @@ impl CompiledPairs {
             worker.statistics[sum.of.value].fill(sum.of.op.start());
             if let Some(elements) = &mut sum.elements {
                 let stride = elements.stride();
-                room(&mut elements.totals, block.rows * stride)?.fill(0.0);
+                lines(&mut elements.totals, block.rows * stride)?.fill(0.0);
             }
         }
         worker.softmax.clear();
@@ -294,13 +309,14 @@ impl CompiledPairs {
         let elements = passes.iter_mut().flat_map(|pass| &mut pass.sums).filter_map(|sum| sum.elements.as_mut());
         for elements in elements {
             let stride = elements.stride();
-            softmax::finish(softmax, Sums { values: &mut elements.totals, stride });
+            softmax::finish(softmax, Sums { values: cast_slice_mut(&mut elements.totals), stride });
         }
         for (results, writer) in self.results.iter().zip(writers) {
             let elements = passes.iter().flat_map(|pass| &pass.sums).filter_map(|sum| sum.elements.as_ref());
             let own = elements.filter(|elements| Some(elements.column) == results.column);
-            let lanes: Vec<AccumulatorLanes<'_>> =
-                own.map(|own| AccumulatorLanes { data: &own.totals, stride: own.stride(), origin: 0 }).collect();
+            let lanes: Vec<AccumulatorLanes<'_>> = own
+                .map(|own| AccumulatorLanes { data: cast_slice(&own.totals), stride: own.stride(), origin: 0 })
+                .collect();
             let inputs =
                 RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
             writer.rows(targets, inputs, 0, 0..results.width);

@@ -1,15 +1,19 @@
 //! Dense matmuls of f32 matrices.
 
+mod tiles;
+
 use super::arch::Arch;
 use super::error::CpuError;
 use super::kept::Footprint;
-use super::scratch::{room, slab, zeros};
+use super::scratch::{Line, lines, room, slab, zeros};
 use super::stream::prefetch;
 use super::tasks;
+use bytemuck::cast_slice;
 use gemm_common::Parallelism;
 use rewire_graph::DType;
 use std::cell::Cell;
 use std::slice::ChunksExactMut;
+use tiles::Tiles;
 
 /// A strided matrix, within its slice by construction.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +27,7 @@ pub(super) struct Matrix<'a> {
 
 /// Block size of sums. A block is summed in order, then added to the total, so that a row's result does not depend on
 /// other rows.
-const DEPTH: usize = 512;
+pub(super) const DEPTH: usize = 512;
 /// The library uses other summation orders for results of up to this many elements.
 const SMALL: usize = 256;
 /// The library rounds sums of fewer terms differently, without fused multiply-add.
@@ -218,7 +222,7 @@ const SLICE: usize = 48;
 /// A right operand, packed into panels of adjacent columns, zero-padded.
 #[derive(Clone, Debug, Default)]
 pub(super) struct PackedRhs {
-    data: Vec<f32>,
+    data: Vec<Line>,
     rows: usize,
     columns: usize,
     width: usize,
@@ -226,14 +230,14 @@ pub(super) struct PackedRhs {
 
 thread_local! {
     /// Memory of released panels, for reuse by the thread.
-    static SPARE: Cell<Vec<f32>> = const { Cell::new(vec![]) };
+    static SPARE: Cell<Vec<Line>> = const { Cell::new(vec![]) };
 }
 /// Maximum number of floats that a thread keeps for reuse.
 const MOST_SPARE: usize = 1 << 20;
 
 impl Footprint for PackedRhs {
     fn bytes(&self) -> u64 {
-        (self.data.capacity() * size_of::<f32>()) as u64
+        (self.data.capacity() * size_of::<Line>()) as u64
     }
 }
 
@@ -247,7 +251,7 @@ impl PackedRhs {
 
     /// Keeps the memory for reuse by the thread.
     pub(super) fn recycle(self) {
-        SPARE.set(if self.data.len() <= MOST_SPARE { self.data } else { vec![] });
+        SPARE.set(if self.panels().len() <= MOST_SPARE { self.data } else { vec![] });
     }
 
     /// The number of columns per panel, for a matrix with `columns` columns.
@@ -290,14 +294,18 @@ impl PackedRhs {
     pub(super) fn strip(&self, column: usize) -> (&[f32], usize) {
         let width = self.width.max(1);
         let panel = column / width * width;
-        (self.data.get(panel * self.rows + column - panel..).unwrap_or(&[]), width)
+        (self.panels().get(panel * self.rows + column - panel..).unwrap_or(&[]), width)
+    }
+
+    fn panels(&self) -> &[f32] {
+        cast_slice(&self.data)
     }
 
     /// Allocates memory for a matrix; returns its panels.
     fn reshape(&mut self, matrix: Matrix<'_>) -> Result<ChunksExactMut<'_, f32>, CpuError> {
         let width = Self::width(matrix.columns);
         (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
-        let data = room(&mut self.data, matrix.rows * matrix.columns.next_multiple_of(width))?;
+        let data = lines(&mut self.data, matrix.rows * matrix.columns.next_multiple_of(width))?;
         Ok(data.chunks_exact_mut((matrix.rows * width).max(1)))
     }
 
@@ -312,10 +320,15 @@ impl PackedRhs {
         accumulate: bool,
     ) -> Result<(), CpuError> {
         let (width, end) = (self.width.max(1), end.min(self.columns));
+        let (panels, columns) = (self.panels(), (column, end));
+        let tiles = Tiles { a, panels, depth: self.rows, width, row, columns, out: &mut *out, stride, accumulate };
+        if tiles.multiply(Arch::chosen()) {
+            return Ok(());
+        }
         let mut first = column;
         while first < end {
             let panel = first / width * width;
-            let elements = self.data.get(panel * self.rows..).unwrap_or(&[]);
+            let elements = panels.get(panel * self.rows..).unwrap_or(&[]);
             let b = Matrix::new(elements, (self.rows, width), (width, 1))
                 .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![self.rows, self.columns] })?;
             let columns = (panel + width - first).min((end - first).next_multiple_of(16));
@@ -346,8 +359,8 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     if columns < width {
         panel.fill(0.0);
     }
-    for (n, lines) in panel.chunks_mut(LINE * width).enumerate() {
-        turn(lines, width, block.part((n * LINE, 0), (LINE, columns)));
+    for (n, lines) in panel.chunks_mut(Line::FLOATS * width).enumerate() {
+        turn(lines, width, block.part((n * Line::FLOATS, 0), (Line::FLOATS, columns)));
     }
 }
 
@@ -361,7 +374,7 @@ fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
             for column in [a, b, c, d] {
                 prefetch(column, AHEAD * from.column_stride);
                 // The next line of a long column is read only after a line of every other column of the panel.
-                prefetch(column, 2 * LINE);
+                prefetch(column, 2 * Line::FLOATS);
             }
             transpose(panel, (width, first), [a, b, c, d].map(|column| column.as_chunks().0));
         }
@@ -377,8 +390,6 @@ fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
 const AHEAD: usize = 8;
 /// Rows and columns transposed at once.
 const SIDE: usize = 4;
-/// Elements copied per column before the next column: a cache line.
-const LINE: usize = 16;
 
 /// Transposes columns into lines of `width` elements, from element `first` of each line on.
 #[inline(always)]

@@ -1,6 +1,7 @@
 //! Fallible allocation of scratch memory during a run.
 
 use super::error::CpuError;
+use bytemuck::{Pod, Zeroable, cast_slice_mut};
 use dyn_stack::{MemBuffer, StackReq};
 use gemm_common::cache::CACHE_INFO;
 use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
@@ -16,6 +17,22 @@ pub(super) fn room<T: Copy + Default>(scratch: &mut Vec<T>, len: usize) -> Resul
         scratch.resize(len, T::default());
     }
     Ok(&mut scratch[..len])
+}
+
+/// A cache line of floats. Vectors that lie in two lines take twice as long to read and write.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub(super) struct Line([f32; Line::FLOATS]);
+
+impl Line {
+    /// Floats of a line.
+    pub(super) const FLOATS: usize = 16;
+}
+
+/// [`room`] for floats that begin with a cache line.
+pub(super) fn lines(scratch: &mut Vec<Line>, len: usize) -> Result<&mut [f32], CpuError> {
+    let lines = room(scratch, len.div_ceil(Line::FLOATS))?;
+    Ok(&mut cast_slice_mut(lines)[..len])
 }
 
 /// `len` zeros.

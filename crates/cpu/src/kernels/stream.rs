@@ -88,6 +88,18 @@ pub(super) fn prefetch<T>(values: &[T], ahead: usize) {
     let _ = (values, ahead);
 }
 
+/// Prefetches a line to the first cache. Any address is allowed.
+#[inline(always)]
+pub(super) fn prefetch_near(place: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch has no visible effect for any address, and SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(place.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = place;
+}
+
 impl Drop for Stream<'_> {
     fn drop(&mut self) {
         #[cfg(target_arch = "x86_64")]
