@@ -149,15 +149,15 @@ impl Arch {
 
     /// Runs work with AVX-512 or AVX2; false if this is another instruction set.
     #[inline(always)]
-    pub(super) fn dispatch_fused<Op: WithSimd<Output = ()>>(self, op: Op) -> bool {
+    #[cfg_attr(not(any(target_arch = "x86", target_arch = "x86_64")), expect(unused_variables, reason = "for x86"))]
+    pub(super) fn dispatch_fused<Op: WithSimd<Output = bool>>(self, op: Op) -> bool {
         match self.0 {
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Avx512(simd) => Simd::vectorize(simd, op),
             #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
             Set::Avx2(simd) => Simd::vectorize(simd, op),
-            _ => return false,
+            _ => false,
         }
-        true
     }
 
     /// True if functions of [`Simd`] compute one float at a time.

@@ -2,7 +2,7 @@ use super::coords::Coords;
 use super::error::CpuError;
 use super::lanes::ROWS;
 use super::machine::{AccumulatorLanes, RowInputs, Vm};
-use super::masks::{KeyTile, MaskMachine, PairAxes, PairMask, groups};
+use super::masks::{GROUP, KeyTile, MaskMachine, PairAxes, PairMask, groups};
 use super::memory::Memory;
 use super::operand::Env;
 use super::panel::{ExprMatrix, PanelMachine, fill};
@@ -147,8 +147,9 @@ impl PassMachine<'_> {
             for (group, keys) in groups(span, rows) {
                 let (row, start) = (group.start, keys.start / KEYS * KEYS);
                 let values = values.get_mut(row * stride + start - origin..).unwrap_or(&mut []);
-                let owner = owner.part((row, 0), (group.len(), owner.columns));
-                dot.panels.multiply(values, stride, owner, (start, keys.end, 0), false)?;
+                let left = owner.part((row, 0), (group.len(), owner.columns));
+                owner.prefetch_rows(group.end..group.end + GROUP);
+                dot.panels.multiply(values, stride, left, (start, keys.end, 0), false)?;
             }
         }
         let lanes: Vec<AccumulatorLanes<'_>> =
@@ -294,6 +295,7 @@ impl CompiledPairs {
         let owners = owners.iter_mut().zip(&*dots);
         let owners = owners.map(|(owner, dot)| owner.matrix(coords, block.row, (block.rows, dot.width), None));
         let owners: Vec<Matrix<'_>> = owners.collect::<Result<_, _>>()?;
+        owners.iter().for_each(|owner| owner.prefetch_rows(0..GROUP));
         coords.count(self.axes.row, block.row);
         let mut tile = Tile { rows: block.rows, masks, coords, owners: &owners, dots, statistics, softmax };
         for pass in passes {

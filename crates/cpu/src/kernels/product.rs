@@ -12,6 +12,7 @@ use bytemuck::cast_slice;
 use gemm_common::Parallelism;
 use rewire_graph::DType;
 use std::cell::Cell;
+use std::ops::Range;
 use std::slice::ChunksExactMut;
 use tiles::Tiles;
 
@@ -62,6 +63,13 @@ impl<'a> Matrix<'a> {
         let (row, column) = (row.min(self.rows), column.min(self.columns));
         let data = self.data.get(row * self.row_stride + column * self.column_stride..).unwrap_or(&[]);
         Self { data, rows: rows.min(self.rows - row), columns: columns.min(self.columns - column), ..self }
+    }
+
+    /// Prefetches rows whose elements are adjacent.
+    pub(super) fn prefetch_rows(self, rows: Range<usize>) {
+        for row in rows.start..rows.end.min(if self.column_stride == 1 { self.rows } else { 0 }) {
+            prefetch(&self.data[row * self.row_stride..][..self.columns], 0);
+        }
     }
 
     /// True for a column-major matrix with gaps between columns.
@@ -320,6 +328,7 @@ impl PackedRhs {
         accumulate: bool,
     ) -> Result<(), CpuError> {
         let (width, end) = (self.width.max(1), end.min(self.columns));
+        debug_assert!(row + a.columns <= self.rows, "{} terms from {row} on, of {}", a.columns, self.rows);
         let (panels, columns) = (self.panels(), (column, end));
         let tiles = Tiles { a, panels, depth: self.rows, width, row, columns, out: &mut *out, stride, accumulate };
         if tiles.multiply(Arch::chosen()) {

@@ -319,12 +319,10 @@ impl Store {
             Some((start, gap)) => {
                 offsets.iter_mut().enumerate().for_each(|(row, offset)| *offset = start + row * gap);
             }
-            None => {
-                self.offsets(machine, target, at, (grid, offsets));
-                // The hardware does not predict where these rows are.
-                offsets.iter().for_each(|&offset| target.sink.prefetch(offset, grid.points.min(FIRST)));
-            }
+            None => self.offsets(machine, target, at, (grid, offsets)),
         }
+        // The hardware does not predict where these rows are.
+        offsets.iter().for_each(|&offset| target.sink.prefetch(offset, grid.points.min(FIRST)));
         for (row, &mut offset) in offsets.iter_mut().enumerate().filter(|(_, offset)| **offset < OUTSIDE) {
             match lanes.row(row, grid.points) {
                 Row::Each(row) => target.store(offset, T::values(row)),

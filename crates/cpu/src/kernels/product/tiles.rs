@@ -58,10 +58,11 @@ impl Tiles<'_> {
 }
 
 impl WithSimd for Tiles<'_> {
-    type Output = ();
+    /// Always true.
+    type Output = bool;
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
+    fn with_simd<S: Simd>(mut self, simd: S) -> bool {
         for (start, depth) in blocks_of_sum(self.a.columns) {
             let (row, accumulate) = (self.row + start, self.accumulate || start > 0);
             let mut first = 0;
@@ -83,6 +84,7 @@ impl WithSimd for Tiles<'_> {
                 first += rows;
             }
         }
+        true
     }
 }
 
@@ -148,6 +150,48 @@ fn tile<S: Simd, const R: usize, const V: usize>(
         let Some(line) = line.get_mut(..V * S::F32_LANES) else { return };
         for (out, sum) in S::as_mut_simd_f32s(line).0.iter_mut().zip(sums) {
             *out = if accumulate { simd.add_f32s(*out, sum) } else { sum };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::product::PackedRhs;
+
+    fn noise(n: usize, seed: u32) -> Vec<f32> {
+        (0..n as u32).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
+    }
+
+    #[test]
+    fn tiles_of_any_size_meet_sums_in_doubles_and_do_not_depend_on_other_rows() {
+        let sizes = [(1, 1, 1), (2, 16, 3), (5, 33, 20), (7, 64, 513), (13, 130, 600), (24, 48, 64)];
+        for (arch, (m, n, k)) in Arch::all().iter().flat_map(|arch| sizes.map(|size| (*arch, size))) {
+            let (left, right) = (noise(m * k, 1), noise(k * n, 2));
+            let packed = PackedRhs::packed(Matrix::new(&right, (k, n), (n, 1)).unwrap()).unwrap();
+            let stride = n.next_multiple_of(64);
+            for strides in [(k, 1), (1, m)] {
+                let a = Matrix::new(&left, (m, k), strides).unwrap();
+                let multiply = |out: &mut [f32], a| {
+                    let (panels, depth, width) = (packed.panels(), k, packed.width);
+                    Tiles { a, panels, depth, width, row: 0, columns: (0, n), out, stride, accumulate: true }
+                        .multiply(arch)
+                };
+                let mut whole = vec![1.0; m * stride];
+                if !multiply(&mut whole, a) {
+                    continue;
+                }
+                for (i, line) in whole.chunks(stride).enumerate() {
+                    let mut alone = vec![1.0; stride];
+                    assert!(multiply(&mut alone, a.part((i, 0), (1, k))));
+                    assert_eq!(line, alone, "{} {m} {n} {k}, row {i}", arch.name());
+                    for (j, &found) in line[..n].iter().enumerate() {
+                        let factor = |x: usize| f64::from(left[i * strides.0 + x * strides.1]);
+                        let sum: f64 = (0..k).map(|x| factor(x) * f64::from(right[x * n + j])).sum();
+                        assert!((f64::from(found) - 1.0 - sum).abs() < 1e-4, "{} {m} {n} {k}", arch.name());
+                    }
+                }
+            }
         }
     }
 }
