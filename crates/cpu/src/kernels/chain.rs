@@ -13,7 +13,7 @@ use pulp::{Simd, WithSimd};
 use rewire_graph::pointwise::BinaryOp;
 
 /// Largest number of floats in a block.
-const BLOCK: usize = 1024;
+const BLOCK: usize = 2048;
 
 /// Memory of chains.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use std::sync::Arc;
 const TASK: usize = 1 << 14;
 const ROW: usize = 64;
 /// Points reduced before outputs are written, so that tensors are read in long runs.
-const GROUP: usize = 1 << 14;
+const GROUP: usize = 1 << 15;
 
 /// Row reductions with an epilogue.
 #[derive(Clone, Debug)]

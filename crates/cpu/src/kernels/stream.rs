@@ -1,9 +1,10 @@
 //! Non-temporal stores.
 
+use gemm_common::cache::CACHE_INFO;
 use pulp::Simd;
 use std::marker::PhantomData;
 
-/// Size in bytes from which a result is evicted from caches before it is read.
+/// Minimum size in bytes of a result that is evicted from caches before it is read.
 const LARGE: usize = 1 << 24;
 
 /// Non-temporal stores to memory that is borrowed for `'a`. The processor does not order them with other accesses, so the
@@ -12,9 +13,9 @@ const LARGE: usize = 1 << 24;
 pub(super) struct Stream<'a>(PhantomData<&'a mut [f32]>);
 
 impl Stream<'_> {
-    /// `None` for results below [`LARGE`] bytes.
+    /// `None` for results that the last cache holds.
     pub(super) fn of(bytes: usize) -> Option<Self> {
-        (bytes >= LARGE).then_some(Self(PhantomData))
+        (bytes > CACHE_INFO[2].cache_bytes.max(LARGE)).then_some(Self(PhantomData))
     }
 
     /// Copies floats. If the processor supports it, cache lines are not read before they are written.
@@ -139,12 +140,12 @@ mod tests {
         {
             let mut out = vec![-1.0; 64];
             {
-                let stream = Stream::of(LARGE).unwrap();
+                let stream = Stream::of(usize::MAX).unwrap();
                 stream.copy(&mut out[to..to + count], &values[from..from + count]);
             }
             assert_eq!(out[to..to + count], values[from..from + count]);
             assert!(out[..to].iter().chain(&out[to + count..]).all(|&x| x == -1.0));
         }
-        assert!(Stream::of(LARGE - 1).is_none());
+        assert!(Stream::of(LARGE).is_none());
     }
 }

@@ -250,19 +250,35 @@ pub(super) fn sums<S: Simd>(
     (total, square): (Option<&mut f32>, Option<&mut f32>),
     function: impl Fn(S::f32s) -> S::f32s,
 ) {
-    if let Some(total) = total {
-        *total = sum(simd, values, &function);
-    }
-    if let Some(square) = square {
-        *square = sum(
-            simd,
-            values,
-            #[inline(always)]
-            |x| {
-                let x = function(x);
-                simd.mul_f32s(x, x)
-            },
-        );
+    match (total, square) {
+        // Registers for both sums.
+        (Some(total), Some(square)) if S::F32_LANES == 16 => {
+            [*total, *square] = sum_blocks::<S, 4, 2>(
+                simd,
+                values,
+                #[inline(always)]
+                |x| {
+                    let x = function(x);
+                    [x, simd.mul_f32s(x, x)]
+                },
+            );
+        }
+        (total, square) => {
+            if let Some(total) = total {
+                *total = sum(simd, values, &function);
+            }
+            if let Some(square) = square {
+                *square = sum(
+                    simd,
+                    values,
+                    #[inline(always)]
+                    |x| {
+                        let x = function(x);
+                        simd.mul_f32s(x, x)
+                    },
+                );
+            }
+        }
     }
 }
 
@@ -270,41 +286,77 @@ pub(super) fn sums<S: Simd>(
 #[inline(always)]
 fn sum<S: Simd>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
     match S::F32_LANES {
-        16 => sum_blocks::<S, 4>(simd, values, function),
-        8 => sum_blocks::<S, 8>(simd, values, function),
-        4 => sum_blocks::<S, 16>(simd, values, function),
-        _ => sum_blocks::<S, PARTIALS>(simd, values, function),
+        16 => one_sum::<S, 4>(simd, values, function),
+        8 => one_sum::<S, 8>(simd, values, function),
+        4 => one_sum::<S, 16>(simd, values, function),
+        _ => one_sum::<S, PARTIALS>(simd, values, function),
     }
 }
 
 #[inline(always)]
-fn sum_blocks<S: Simd, const N: usize>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
-    let mut sums = [simd.splat_f32s(0.0); N];
+fn one_sum<S: Simd, const N: usize>(simd: S, values: &[f32], function: impl Fn(S::f32s) -> S::f32s) -> f32 {
+    let [sum] = sum_blocks::<S, N, 1>(
+        simd,
+        values,
+        #[inline(always)]
+        |x| [function(x)],
+    );
+    sum
+}
+
+/// Adds one value to each of some sums.
+#[inline(always)]
+fn add_each<S: Simd, const K: usize>(simd: S, sums: &mut [S::f32s; K], values: [S::f32s; K]) {
+    for (sum, value) in sums.iter_mut().zip(values) {
+        *sum = simd.add_f32s(*sum, value);
+    }
+}
+
+/// The sums of `K` functions of a row's values, by `N` vectors of partial sums each.
+#[inline(always)]
+fn sum_blocks<S: Simd, const N: usize, const K: usize>(
+    simd: S,
+    values: &[f32],
+    functions: impl Fn(S::f32s) -> [S::f32s; K],
+) -> [f32; K] {
+    let mut sums = [[simd.splat_f32s(0.0); K]; N];
     let (blocks, rest) = values.as_chunks::<PARTIALS>();
     for block in blocks {
-        let (values, _) = S::as_simd_f32s(block);
-        for (sum, &value) in sums.iter_mut().zip(values) {
-            *sum = simd.add_f32s(*sum, function(value));
+        for (sums, &value) in sums.iter_mut().zip(S::as_simd_f32s(block).0) {
+            add_each(simd, sums, functions(value));
         }
     }
     let (values, last) = S::as_simd_f32s(rest);
-    for (sum, &value) in sums.iter_mut().zip(values) {
-        *sum = simd.add_f32s(*sum, function(value));
-    }
-    if let (Some(sum), false) = (sums.get_mut(values.len()), last.is_empty()) {
-        // The function of the padding may not be zero.
-        let kept = simd.mask_between_m32s(0, last.len() as u32).mask();
-        let value = function(simd.partial_load_f32s(last));
-        *sum = simd.add_f32s(*sum, simd.select_f32s(kept, value, simd.splat_f32s(0.0)));
+    if !rest.is_empty() {
+        for (n, sums) in sums.iter_mut().enumerate() {
+            match values.get(n) {
+                Some(&value) => add_each(simd, sums, functions(value)),
+                None if n == values.len() && !last.is_empty() => {
+                    // The functions of the padding may not be zero.
+                    let kept = simd.mask_between_m32s(0, last.len() as u32).mask();
+                    let mut values = functions(simd.partial_load_f32s(last));
+                    for value in &mut values {
+                        *value = simd.select_f32s(kept, *value, simd.splat_f32s(0.0));
+                    }
+                    add_each(simd, sums, values);
+                }
+                None => {}
+            }
+        }
     }
     let mut half = N / 2;
     while half > 0 {
         for n in 0..half {
-            sums[n] = simd.add_f32s(sums[n], sums[n + half]);
+            let other = sums[n + half];
+            add_each(simd, &mut sums[n], other);
         }
         half /= 2;
     }
-    simd.reduce_sum_f32s(sums[0])
+    let mut totals = [0.0; K];
+    for (total, &sum) in totals.iter_mut().zip(&sums[0]) {
+        *total = simd.reduce_sum_f32s(sum);
+    }
+    totals
 }
 
 #[inline(always)]
