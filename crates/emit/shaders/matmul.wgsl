@@ -8,8 +8,7 @@
 // {{ parts }} parts of every stage are summed up apart, and added at the end.
 {% endif %}
 {% if integers %}
-// Elements of left are rounded to 8 bits by the largest of their row, and multiplied with those of right as they are stored, four at
-// a time: a step of k is a word of four. Rows and columns are scaled behind the sum.
+// Elements of both are bytes, multiplied as they are stored, four at a time: a step of k is a word of four.
 {% endif %}
 // Statistics of a row of left are combined by four threads a row before the product.
 
@@ -26,10 +25,6 @@ var<workgroup> right_tile: array<{{ vector }}, {{ tile_k * tile_n // 4 }}>;
 {% if parts > 1 %}
 // Sums of the parts after the first.
 var<workgroup> part_sums: array<{{ sum }}, {{ (parts - 1) * tile_m * tile_n // 4 }}>;
-{% endif %}
-{% if integers %}
-// Sums of the integers of left, a row each.
-var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% endif %}
 {% include "statistics_memory.wgsl" %}
 
@@ -51,7 +46,7 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% if integers %}
 {% for l in range(4) %}
             // What lies beyond the last step is multiplied by zeros.
-            {{ name }}{{ n }}_{{ c }}[{{ l }}] = {{ function }}({{ batch }}min(({{ row0 }} + row + {{ l }}) * 4, (steps - 1) & -4), column + {{ c }}{{ more }});
+            {{ name }}{{ n }}_{{ c }}[{{ l }}] = {{ function }}({{ batch }}min({{ row0 }} + row + {{ l }}, {{ row_end }} - 1) * 4, column + {{ c }}{{ more }});
 {% endfor %}
 {% else %}
             {{ name }}{{ n }}_{{ c }} = {{ function }}({{ batch }}{{ row0 }} + row, column + {{ c }}{{ more }});
@@ -63,10 +58,9 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
         let column = {{ column0 }} + i32(item % {{ columns // 4 }}u) * 4;
         if ({{ row0 }} + row < {{ row_end }} && column < {{ column_end }}{% if (n + 1) * threads > items %} && item < {{ items }}u{% endif %}) {
 {% if integers %}
-            let inverse = 127.0f / max({{ largest }}[row], 1e-30f);
 {% for l in range(4) %}
-            if ((column + {{ l }}) * 4 < steps) {
-                {{ name }}{{ n }}_0[{{ l }}] = pack4xI8(vec4<i32>(round({{ function }}({{ batch }}{{ row0 }} + row, (column + {{ l }}) * 4{{ more }}) * inverse)));
+            if (column + {{ l }} < {{ column_end }}) {
+                {{ name }}{{ n }}_0[{{ l }}] = {{ function }}({{ batch }}{{ row0 }} + row, (column + {{ l }}) * 4);
             }
 {% endfor %}
 {% else %}
@@ -118,11 +112,7 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {{ body }}
     let columns = {{ n }};
 {% if integers %}
-    let steps = {{ k }};
-    let depth = (steps + 3) >> 2u;
-    for (var row = local; row < TILE_M; row += THREADS) {
-        atomicStore(&row_sums[row], 0);
-    }
+    let depth = {{ k }} / 4;
 {% else %}
     let depth = {{ k }};
 {% endif %}
@@ -145,9 +135,6 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
     var sum{{ i }}_{{ h }} = {{ zero_sum }};
 {% endfor %}{% endfor %}
 {% set left_items = tile_m * tile_k // 4 %}
-{% for n in range((left_items + threads - 1) // threads if integers else 0) %}
-    var row_sum{{ n }} = 0;
-{% endfor %}
 {% if not left_in_turn %}
 {{ declare("next_left", left_along_rows, tile_m, tile_k) -}}
 {% endif %}
@@ -163,9 +150,6 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% if not ahead and not in_turn %}
 {{ fetch_right("k0") -}}
 {% endif %}
-{% for n in range((left_items + threads - 1) // threads if integers else 0) %}{% for c in ["x", "y", "z", "w"] %}
-        row_sum{{ n }} += dot4I8Packed(next_left{{ n }}_0.{{ c }}, 0x01010101u);
-{% endfor %}{% endfor %}
 {% if left_in_turn %}
         // Computed at one place of the shader, since compilers copy it to each.
         for (var item = local; item < {{ left_items }}; item += THREADS) {
@@ -210,17 +194,6 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
         }
         workgroupBarrier();
     }
-{% if integers %}
-{% for n in range((left_items + threads - 1) // threads) %}
-    {
-        let item = local_index + {{ n * threads }}u;
-        {{ "if (item < " ~ left_items ~ "u) " if (n + 1) * threads > left_items }}{
-            atomicAdd(&row_sums[item / {{ tile_k // 4 }}u], row_sum{{ n }});
-        }
-    }
-{% endfor %}
-    workgroupBarrier();
-{% endif %}
 {% if parts > 1 %}
     if (part > 0u) {
 {% for i in range(rows_per_thread) %}{% for h in range(groups_per_thread) %}
@@ -235,9 +208,6 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
     sum{{ i }}_{{ h }} += part_sums[{{ (p * rows_per_thread * groups_per_thread + i * groups_per_thread + h) * part_threads }}u + place];
 {% endfor %}{% endfor %}{% endfor %}
 {% endif %}
-{% for h in range(groups_per_thread if integers else 0) %}
-    let scales{{ h }} = column_scales({{ batch }}n0 + (thread_group + {{ h }} * GROUP_STRIDE) * 4, columns);
-{% endfor %}
 {% for i in range(rows_per_thread) %}
 
     let m_{{ i }} = m0 + thread_row + {{ i }} * ROW_STRIDE;
@@ -245,13 +215,7 @@ var<workgroup> row_sums: array<atomic<i32>, TILE_M>;
 {% for h in range(groups_per_thread) %}
         let n_{{ h }} = n0 + (thread_group + {{ h }} * GROUP_STRIDE) * 4;
         if (n_{{ h }} < columns) {
-{% if integers %}
-            let local{{ i }}_{{ h }} = m_{{ i }} - m0;
-            let scaled{{ i }}_{{ h }} = vec4<f32>(sum{{ i }}_{{ h }}) * scales{{ h }}[0] + f32(atomicLoad(&row_sums[local{{ i }}_{{ h }}])) * scales{{ h }}[1];
-            finish({{ batch }}m_{{ i }}, n_{{ h }}, scaled{{ i }}_{{ h }} * ({{ largest }}[local{{ i }}_{{ h }}] / 127.0f));
-{% else %}
-            finish({{ batch }}m_{{ i }}, n_{{ h }}, sum{{ i }}_{{ h }});
-{% endif %}
+            finish({{ batch }}m_{{ i }}, n_{{ h }}, {{ "vec4<f32>(" if integers }}sum{{ i }}_{{ h }}{{ ")" if integers }});
         }
 {% endfor %}
     }

@@ -1,7 +1,7 @@
 // Matrix product of matrices that a whole workgroup shares: finish(m, n, sum over k of left(m, k) * right(k, n)), as a tensor.
 //
 // Bindings: params (uniform), sizes and operand_N (read), output_N (read_write).
-// Operands and results are f16 as they are stored, sums f32. A workgroup computes a tile of {{ tile_m }} x {{ tile_n }} elements in steps of
+// Operands are {{ "bytes, with 32-bit sums that become f32, and results f16" if integers else "f16 as results are, sums f32" }}. A workgroup computes a tile of {{ tile_m }} x {{ tile_n }} elements in steps of
 // {{ tile_k }}. In SPIR-V, matrices of {{ size }} x {{ size }} here are those of the tile, and loads and stores in functions `tensor_..` are of parts of tensors,
 // of which in `tensor_clamped_..` what lies beyond their ends is zero and is not written: see `spirv` in `crates/emit`. The driver
 // divides matrices among subgroups and stages them. The sum runs over k in order.
@@ -13,7 +13,15 @@ const DEPTH = {{ k }}u;
 {{ declarations -}}
 {{ functions -}}
 {% include "matrix_elements.wgsl" %}
-{% macro matrix(use, element) %}coop_mat{{ size }}x{{ size }}<{{ element }}, {{ use }}>{% endmacro %}
+{% set factor_size = 8 if integers else size %}
+{% macro matrix(use, element) %}coop_mat{{ factor_size }}x{{ factor_size }}<{{ element }}, {{ use }}>{% endmacro %}
+{% if integers %}
+// Matrices of 8 x 8 are of integers: operands of signed bytes, sums of 32 bits.
+fn matrix_to_floats(sums: {{ matrix("C", "f32") }}) -> coop_mat{{ size }}x{{ size }}<f32, C> {
+    return coop_mat{{ size }}x{{ size }}<f32, C>();
+}
+
+{% endif %}
 {% set sums = "coop_mat" ~ size ~ "x" ~ size ~ "<f32, C>" %}
 {% set f16 = "coop_mat" ~ size ~ "x" ~ size ~ "<f16, C>" %}
 {% set place = "row: u32, column: u32, rows: u32, columns: u32" %}
@@ -102,7 +110,7 @@ fn matrix_each_clamped_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums
 {% for _ in part.given %}
             let given{{ loop.index0 }} = matrix_to_f32(tensor_{{ clamped }}given{{ own }}_{{ loop.index0 }}(u32(m0), u32(n0), u32(rows), u32(columns)));
 {% endfor %}
-            let result = matrix_to_f16(matrix_each_{{ clamped }}result{{ own }}_of_sum(sum{% for _ in part.given %}, given{{ loop.index0 }}{% endfor %}, m0, n0{{ more }}));
+            let result = matrix_to_f16(matrix_each_{{ clamped }}result{{ own }}_of_sum({{ "matrix_to_floats(sum)" if integers else "sum" }}{% for _ in part.given %}, given{{ loop.index0 }}{% endfor %}, m0, n0{{ more }}));
             tensor_{{ clamped }}result{{ own }}(result, u32(m0), u32(n0 - {{ part.start }}), u32(rows), {{ part.end - part.start }}u);
         }
 {% endfor %}
@@ -112,11 +120,11 @@ fn matrix_each_clamped_result{{ own }}_of_sum(sums: {{ sums }}{{ parameters(sums
     let columns = {{ n }};
     // Clamping costs the hardware half its speed.
     if (subgroup_uniform(m0 + {{ tile_m }} <= rows && n0 + {{ tile_n }} <= columns)) {
-        var sum = {{ sums }}();
+        var sum = {{ matrix("C", "f32") }}();
 {{ sum_up("", "") -}}
 {{ finish("", "") -}}
     } else {
-        var sum = {{ sums }}();
+        var sum = {{ matrix("C", "f32") }}();
 {{ sum_up("clamped_", "clamped_" if n_width % tile_n else "") -}}
 {{ finish("clamped_", ", rows, columns") -}}
     }

@@ -47,7 +47,7 @@ pub(super) fn function(name: &str, coords: &Coords, more: &str, result: &str, bo
 pub(super) enum Element {
     Float,
     Half,
-    /// Four int8 in a word, from a row with a scale.
+    /// Four signed bytes in a word.
     Word,
     /// Four unconverted elements of an operand, of this type.
     Stored(&'static str),

@@ -10,6 +10,8 @@ pub(super) enum Form {
     Typed(Typed),
     /// Pairs of 16 bits in words; a group of four is a `vec2<u32>`.
     Pairs(Pairs),
+    /// Signed bytes in words; a group of four is a word.
+    Bytes,
     /// Integers of this many bits in words; the scale and the bias follow the elements of a row.
     Rows(u32),
 }
@@ -48,6 +50,7 @@ impl Form {
             }),
             DType::F16 => Self::Pairs(Pairs { unpack: "unpack2x16float", pack: "packed_f16" }),
             DType::BF16 => Self::Pairs(Pairs { unpack: "unpack_bfloats", pack: "packed_bfloats" }),
+            DType::I8 => Self::Bytes,
             DType::Rows8 => Self::Rows(8),
             DType::Rows4 => Self::Rows(4),
             DType::Rows2 => Self::Rows(2),
@@ -68,7 +71,9 @@ impl Form {
             Self::Typed(Typed { group: Some(group), .. }) if access.is_grouped() => group,
             Self::Typed(typed) => typed.element,
             Self::Pairs(_) => "vec2<u32>",
-            Self::Rows(_) => "u32",
+            // Cooperative matrices in WGSL have floats: see `spirv`.
+            Self::Bytes if access.tensor => "vec4<f16>",
+            Self::Bytes | Self::Rows(_) => "u32",
         }
     }
 
@@ -77,15 +82,20 @@ impl Form {
         match self {
             Self::Typed(Typed { group: Some(group), .. }) if !access.element => group,
             Self::Typed(typed) => typed.element,
-            Self::Pairs(_) if access.element => "atomic<u32>",
+            Self::Pairs(_) | Self::Bytes if access.element => "atomic<u32>",
             Self::Pairs(_) => "vec2<u32>",
-            Self::Rows(_) => "u32",
+            Self::Bytes | Self::Rows(_) => "u32",
         }
     }
 
     /// The functions that load from `operand_N`.
     pub fn loads(&self, n: &str, access: Access) -> String {
         let (value, element, group) = match self {
+            Self::Bytes => (
+                "f32",
+                format!("f32(unpack4xI8(operand_{n}[at >> 2u])[at & 3])"),
+                format!("vec4<f32>(unpack4xI8(operand_{n}[at]))"),
+            ),
             Self::Rows(_) => return format!("fn word_{n}(at: i32) -> u32 {{\n    return operand_{n}[at];\n}}\n\n"),
             Self::Typed(typed) => {
                 let at = if access.is_grouped() && typed.group.is_some() { "[at >> 2u][at & 3]" } else { "[at]" };
@@ -109,6 +119,9 @@ impl Form {
         if access.stored {
             text += &self.stored(n, "at: i32", &format!("operand_{n}[at]"));
         }
+        if access.words && matches!(self, Self::Bytes) {
+            let _ = write!(text, "fn word_{n}(at: i32) -> u32 {{\n    return operand_{n}[at];\n}}\n\n");
+        }
         if access.f16 {
             let _ = write!(text, "fn f16_{n}(at: i32) -> vec4<f16> {{\n    return operand_{n}[at];\n}}\n\n");
         }
@@ -119,7 +132,7 @@ impl Form {
     pub fn four(&self) -> Option<&'static str> {
         match self {
             Self::Typed(Typed { element: "f16", .. }) => Some("vec4<f16>"),
-            Self::Typed(_) => None,
+            Self::Typed(_) | Self::Bytes => None,
             Self::Pairs(_) | Self::Rows(..8) => Some("vec2<u32>"),
             Self::Rows(_) => Some("vec3<u32>"),
         }
@@ -129,7 +142,7 @@ impl Form {
     fn stored(&self, n: &str, parameters: &str, four: &str) -> String {
         let Some(ty) = self.four() else { return String::new() };
         let values = match self {
-            Self::Typed(_) => "vec4<f32>(four)".to_owned(),
+            Self::Typed(_) | Self::Bytes => "vec4<f32>(four)".to_owned(),
             Self::Pairs(Pairs { unpack, .. }) => format!("vec4<f32>({unpack}(four.x), {unpack}(four.y))"),
             Self::Rows(bits) => {
                 let [scale, bias] = match bits {
@@ -151,6 +164,7 @@ impl Form {
         match self {
             Self::Typed(typed) => typed.stores(n, access),
             Self::Pairs(pairs) => pairs.stores(n, access),
+            Self::Bytes => stores_of_bytes(n, access),
             Self::Rows(_) => String::new(),
         }
     }
@@ -234,6 +248,34 @@ impl Typed {
         }
         text
     }
+}
+
+/// Stores a word for four elements, otherwise each element separately.
+fn stores_of_bytes(n: &str, access: Access) -> String {
+    let mut text = String::new();
+    if access.element {
+        let _ = write!(
+            text,
+            "// Writes one byte of a word; the others may be written at the same time.
+fn store_{n}(at: i32, value: f32) {{
+    let shift = u32(at & 3) * 8u;
+    let byte = pack4xI8(vec4<i32>(i32(clamp(round(value), -128.0f, 127.0f)), 0, 0, 0));
+    atomicAnd(&output_{n}[at >> 2u], ~(0xffu << shift));
+    atomicOr(&output_{n}[at >> 2u], byte << shift);
+}}
+
+"
+        );
+    }
+    if access.vector {
+        let word = "pack4xI8(vec4<i32>(clamp(round(value), vec4<f32>(-128.0f), vec4<f32>(127.0f))))";
+        let body = match access.element {
+            true => format!("    atomicStore(&output_{n}[at], {word});"),
+            false => format!("    output_{n}[at] = {word};"),
+        };
+        let _ = write!(text, "fn store4_{n}(at: i32, value: vec4<f32>) {{\n{body}\n}}\n\n");
+    }
+    text
 }
 
 impl Pairs {

@@ -34,6 +34,9 @@ pub enum DType {
     /// bfloat16: the range of f32 with eight bits of precision. Computed in f32 and rounded to nearest, ties to even,
     /// when stored. NaN stays NaN.
     BF16,
+    /// Whole floats from -128 to 127 in a byte. Computed in f32, rounded to nearest, ties to even, and limited to the
+    /// range when stored; NaN is 0. Matmuls of two such tensors multiply integers.
+    I8,
     /// Rows of 8-bit integers, each with an `f32` scale and an `f32` bias: fbgemm's fused 8-bit rows. Element `q` is
     /// `q * scale + bias`, rounded once. For tables and weights: kernels only read them,
     /// [`crate::HostTensor::stored_as`] makes them.
@@ -55,10 +58,11 @@ pub enum DType {
 
 impl DType {
     /// All element types.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::F32,
         Self::F16,
         Self::BF16,
+        Self::I8,
         Self::Rows8,
         Self::Rows4,
         Self::Rows2,
@@ -76,6 +80,8 @@ impl DType {
         const F32: Format = format("f32", Scalar::F32, 32, floats!(f32, |x| x as f32, f64::from));
         const F16: Format = format("f16", Scalar::F32, 16, floats!(f16, |x| f16::from_f32(x as f32), f16::to_f64));
         const BF16: Format = format("bf16", Scalar::F32, 16, floats!(bf16, |x| bf16::from_f32(x as f32), bf16::to_f64));
+        const I8: Format =
+            format("i8", Scalar::F32, 8, floats!(i8, |x: f64| x.round_ties_even() as i8, |x: i8| f64::from(x)));
         const fn rows(name: &'static str, bits: usize, (parameters, multiple): (usize, usize), codec: Codec) -> Format {
             Format { parameters, multiple, ..format(name, Scalar::F32, bits, codec) }
         }
@@ -93,6 +99,7 @@ impl DType {
             Self::F32 => &F32,
             Self::F16 => &F16,
             Self::BF16 => &BF16,
+            Self::I8 => &I8,
             Self::Rows8 => &ROWS8,
             Self::Rows4 => &ROWS4,
             Self::Rows2 => &ROWS2,

@@ -83,7 +83,7 @@ impl ScalarType {
         })
     }
 
-    /// The type whose tensors are stored as `dtype`; `None` for rows with a scale.
+    /// The type whose tensors are stored as `dtype`; `None` for whole floats in bytes and rows with a scale.
     pub fn of_dtype(dtype: DType) -> Option<Self> {
         Some(match dtype {
             DType::Bool => Self::Bool,
@@ -92,7 +92,7 @@ impl ScalarType {
             DType::F16 => Self::F16,
             DType::BF16 => Self::BF16,
             DType::F32 => Self::F32,
-            DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
+            DType::I8 | DType::Rows8 | DType::Rows4 | DType::Rows2 => return None,
         })
     }
 

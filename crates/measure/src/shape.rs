@@ -70,6 +70,9 @@ pub struct Shape {
     /// Storage type of weights, which may be rows of integers with a scale; `None` for the type of inputs.
     #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
     pub weights: Option<DType>,
+    /// Accumulators of matmuls, `F16` or `I32`; `None` for `F32`.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "storage_type")]
+    pub sums: Option<DType>,
     /// Seed of lengths, targets and data.
     pub seed: u64,
 }
@@ -202,6 +205,7 @@ impl Default for Shape {
             dtype: DType::F32,
             tables: None,
             weights: None,
+            sums: None,
             seed: 1,
         }
     }

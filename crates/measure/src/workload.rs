@@ -340,6 +340,7 @@ fn precision(shape: &Shape) -> Precision {
         tables: shape.tables.or(narrow),
         weights: shape.weights.or(narrow),
         activations: narrow,
+        sums: shape.sums,
         ..Precision::default()
     }
 }

@@ -15,7 +15,7 @@ fn numpy_name(dtype: DType) -> Option<&'static str> {
         DType::I64 => Some("int64"),
         DType::I32 => Some("int32"),
         DType::U32 | DType::Bool => Some("uint32"),
-        DType::BF16 | DType::Rows8 | DType::Rows4 | DType::Rows2 => None,
+        DType::BF16 | DType::I8 | DType::Rows8 | DType::Rows4 | DType::Rows2 => None,
     }
 }
 

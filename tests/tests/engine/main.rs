@@ -15,6 +15,7 @@ mod pipelines;
 mod pointwise;
 mod portability;
 mod proofs;
+mod quantized;
 mod reductions;
 mod retrieval;
 mod rewriting;

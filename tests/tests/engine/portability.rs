@@ -20,6 +20,7 @@ fn rich() -> Target {
         half_sums: true,
         matrix_elements: true,
         workgroup_matrices: invocations,
+        integers: true,
         multiprocessors: 132,
         registers: 255,
         software: false,

@@ -1,6 +1,6 @@
 //! Commands that measure.
 
-use super::model::{Placement, TABLES, WEIGHTS, Weights, dtype, dtypes, storage};
+use super::model::{Placement, SUMS, TABLES, WEIGHTS, Weights, dtype, dtypes, storage};
 use super::quality::Quality;
 use super::values::seconds;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
@@ -221,6 +221,9 @@ pub struct Sizes {
     /// Type of weights, also matrices as int8 rows with a scale per row; --dtype if left out.
     #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(WEIGHTS).try_map(|text| storage(&text)))]
     weights: Option<DType>,
+    /// Accumulators of matmuls: f32; f16 for f16 operands on matrix hardware; or i32, with factors rounded to 8 bits.
+    #[arg(long, value_name = "DTYPE", value_parser = PossibleValuesParser::new(SUMS).try_map(|text| dtype(&text)))]
+    sums: Option<DType>,
     /// Seed of lengths, targets and data.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
@@ -255,6 +258,7 @@ impl Sizes {
             dtype: self.dtype.unwrap_or(base.dtype),
             tables: self.tables.or(base.tables),
             weights: self.weights.or(base.weights),
+            sums: self.sums.or(base.sums),
             seed: self.seed.unwrap_or(base.seed),
         })
     }

@@ -104,10 +104,10 @@ pub struct Stored {
     #[arg(long, env = "REWIRE_ACTIVATIONS", value_name = "DTYPE",
           value_parser = PossibleValuesParser::new(dtypes()).try_map(|text| dtype(&text)))]
     pub activations: Option<DType>,
-    /// Accumulators of matmuls: f32; f16 for f16 operands on matrix hardware; or i32 for int8 weights without matrix hardware, with
-    /// activations rounded to 8 bits. f32 if left out, or as in the package.
+    /// Accumulators of matmuls: f32; f16 for f16 operands on matrix hardware; or i32 in matmuls with weights, with both
+    /// factors rounded to 8 bits. f32 if left out, or as in the package.
     #[arg(long, env = "REWIRE_SUMS", value_name = "DTYPE",
-          value_parser = PossibleValuesParser::new(["f32", "f16", "i32"]).try_map(|text| dtype(&text)))]
+          value_parser = PossibleValuesParser::new(SUMS).try_map(|text| dtype(&text)))]
     pub sums: Option<DType>,
     /// Storage of the KV cache of histories, f32 or f16; a package's type if left out.
     #[arg(long, env = "REWIRE_CACHE", value_name = "DTYPE", default_value = "f32",
@@ -117,6 +117,9 @@ pub struct Stored {
 
 /// Types that weights are stored in.
 pub(super) const WEIGHTS: [&str; 5] = ["f32", "f16", "bf16", "int8", "int4"];
+
+/// Accumulators of matmuls.
+pub(super) const SUMS: [&str; 3] = ["f32", "f16", "i32"];
 
 /// Storage types of tables.
 pub(super) const TABLES: [&str; 6] = ["f32", "f16", "bf16", "int8", "int4", "int2"];
@@ -142,7 +145,7 @@ pub struct Weights {
 
 /// Names of the float storage types.
 pub(super) fn dtypes() -> impl Iterator<Item = &'static str> {
-    let stored = |dtype: &DType| dtype.is_float() && dtype.format().is_written();
+    let stored = |dtype: &DType| dtype.is_float() && dtype.format().is_written() && *dtype != DType::I8;
     DType::ALL.into_iter().filter(stored).map(|dtype| dtype.format().name)
 }
 

@@ -156,7 +156,7 @@ fn dense<'a>(view: &'a View<'a>) -> Result<Dense<'a>, CpuError> {
         Elements::I64(elements) => Dense::I64(rows(elements, view)?),
         Elements::I32(elements) => Dense::I32(rows(elements, view)?),
         Elements::Bool(_) => Dense::I32(Cow::Owned(converted(view, |start, out| view.elements.ints(start, out))?)),
-        Elements::HalfFormat(..) | Elements::Rows(_) => {
+        Elements::HalfFormat(..) | Elements::I8(_) | Elements::Rows(_) => {
             Dense::F32(Cow::Owned(converted(view, |start, out| view.elements.floats(start, out))?))
         }
     })

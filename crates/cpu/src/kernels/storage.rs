@@ -5,13 +5,14 @@ use super::f16;
 use super::quantized::Rows;
 use bytemuck::{AnyBitPattern, cast_slice, cast_slice_mut, try_cast_slice};
 use rewire_graph::DType;
-use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// Elements of a tensor. `U32` is read as `I32`.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Elements<'a> {
     F32(&'a [f32]),
     HalfFormat(&'a [u16], &'static HalfFormat),
+    I8(&'a [i8]),
     Rows(Rows<'a>),
     I64(&'a [i64]),
     I32(&'a [i32]),
@@ -23,6 +24,7 @@ pub(super) enum Elements<'a> {
 pub(super) enum ElementsMut<'a> {
     F32(&'a mut [f32]),
     HalfFormat(&'a mut [u16], &'static HalfFormat),
+    I8(&'a mut [i8]),
     I64(&'a mut [i64]),
     I32(&'a mut [i32]),
 }
@@ -32,6 +34,7 @@ pub(super) enum ElementsMut<'a> {
 pub(super) enum SharedElements<'a> {
     F32(&'a [AtomicU32]),
     HalfFormat(&'a [AtomicU16], &'static HalfFormat),
+    I8(&'a [AtomicU8]),
     I64(&'a [AtomicU64]),
     I32(&'a [AtomicU32]),
 }
@@ -83,6 +86,12 @@ fn upper_half(value: f32) -> u16 {
     ((if value.is_nan() { bits | 0x40_0000 } else { rounded }) >> 16) as u16
 }
 
+/// The nearest signed byte, ties to even; 0 for NaN.
+#[inline(always)]
+fn byte(value: f32) -> i8 {
+    value.round_ties_even() as i8
+}
+
 /// Elements converted per block.
 const BLOCK: usize = 64;
 
@@ -96,6 +105,7 @@ impl<'a> Elements<'a> {
             DType::F32 => Self::F32(first(memory, count)),
             DType::F16 => Self::HalfFormat(first(memory, count), &F16),
             DType::BF16 => Self::HalfFormat(first(memory, count), &BF16),
+            DType::I8 => Self::I8(first(memory, count)),
             DType::Rows8 | DType::Rows4 | DType::Rows2 => Self::Rows(Rows::new(dtype, memory, (count, pitch))),
             DType::I64 => Self::I64(first(memory, count)),
             DType::I32 | DType::U32 => Self::I32(first(memory, count)),
@@ -112,6 +122,7 @@ impl<'a> Elements<'a> {
                     (short.widen)(found, out);
                 }
             }
+            Self::I8(e) => copy_each(e, start, out, f32::from),
             Self::Rows(rows) => rows.floats(start, out),
             _ => out.fill(0.0),
         }
@@ -147,6 +158,7 @@ impl<'a> Elements<'a> {
                     (short.widen)(&found[..out.len()], out);
                 }
             }
+            Self::I8(e) => gather_each(e, at, out, f32::from),
             Self::Rows(rows) => rows.gather(at, out),
             _ => out.fill(0.0),
         }
@@ -177,7 +189,7 @@ impl<'a> Elements<'a> {
             Self::I64(e) => e.get(at).map(|&e| e as f64),
             Self::I32(e) => e.get(at).map(|&e| e.into()),
             Self::Bool(e) => e.get(at).map(|&e| f64::from(u8::from(e != 0))),
-            Self::F32(_) | Self::HalfFormat(..) | Self::Rows(_) => {
+            Self::F32(_) | Self::HalfFormat(..) | Self::I8(_) | Self::Rows(_) => {
                 let mut number = [f32::NAN];
                 self.floats(at, &mut number);
                 Some(number[0].into()).filter(|number: &f64| !number.is_nan())
@@ -194,6 +206,7 @@ impl<'a> ElementsMut<'a> {
             DType::F32 => Self::F32(&mut cast_slice_mut(memory)[..count]),
             DType::F16 => Self::HalfFormat(&mut cast_slice_mut(memory)[..count], &F16),
             DType::BF16 => Self::HalfFormat(&mut cast_slice_mut(memory)[..count], &BF16),
+            DType::I8 => Self::I8(&mut cast_slice_mut(memory)[..count]),
             DType::I64 => Self::I64(&mut cast_slice_mut(memory)[..count]),
             DType::I32 | DType::U32 | DType::Bool => Self::I32(&mut cast_slice_mut(memory)[..count]),
         })
@@ -204,6 +217,7 @@ impl<'a> ElementsMut<'a> {
         match self {
             Self::F32(e) => e.chunks_mut(size).map(Self::F32).collect(),
             Self::HalfFormat(e, short) => e.chunks_mut(size).map(|e| Self::HalfFormat(e, short)).collect(),
+            Self::I8(e) => e.chunks_mut(size).map(Self::I8).collect(),
             Self::I64(e) => e.chunks_mut(size).map(Self::I64).collect(),
             Self::I32(e) => e.chunks_mut(size).map(Self::I32).collect(),
         }
@@ -214,6 +228,7 @@ impl<'a> ElementsMut<'a> {
         match self {
             Self::F32(e) => SharedElements::F32(atomic_u32(cast_slice_mut(e))),
             Self::HalfFormat(e, short) => SharedElements::HalfFormat(atomic_u16(e), short),
+            Self::I8(e) => SharedElements::I8(atomic_u8(cast_slice_mut(e))),
             Self::I64(e) => SharedElements::I64(atomic_u64(cast_slice_mut(e))),
             Self::I32(e) => SharedElements::I32(atomic_u32(cast_slice_mut(e))),
         }
@@ -226,6 +241,11 @@ impl<'a> ElementsMut<'a> {
             (Self::HalfFormat(e, short), Values::F32(v)) => {
                 if let Some(target) = e.get_mut(offset..offset.saturating_add(v.len())) {
                     (short.narrow)(v, target);
+                }
+            }
+            (Self::I8(e), Values::F32(v)) => {
+                if let Some(target) = e.get_mut(offset..offset.saturating_add(v.len())) {
+                    Arch::chosen().dispatch(|| target.iter_mut().zip(v).for_each(|(to, &value)| *to = byte(value)));
                 }
             }
             (Self::I32(e), Values::I32(v)) => copy(e, offset, v),
@@ -247,6 +267,7 @@ impl SharedElements<'_> {
                     each(e, offset + n * BLOCK, &stored[..v.len()], |e, v| e.store(v, RELAXED));
                 }
             }
+            (Self::I8(e), Values::F32(v)) => each(e, offset, v, |e, v| e.store(byte(v) as u8, RELAXED)),
             (Self::I32(e), Values::I32(v)) => words(e, offset, cast_slice(v)),
             (Self::I64(e), Values::I64(v)) => each(e, offset, v, |e, v| e.store(v as u64, RELAXED)),
             (elements, values) => debug_assert!(false, "{values:?} for {elements:?}"),
@@ -358,6 +379,7 @@ macro_rules! atomic_view {
     };
 }
 
+atomic_view!(atomic_u8, u8, AtomicU8);
 atomic_view!(atomic_u16, u16, AtomicU16);
 atomic_view!(atomic_u32, u32, AtomicU32);
 atomic_view!(atomic_u64, u64, AtomicU64);

@@ -42,7 +42,7 @@ impl Code {
         }
     }
 
-    /// Four neighbours of a quantized row, as a word of signed bytes.
+    /// Four neighbouring signed bytes of an operand, as a word.
     pub fn word(&mut self, module: &mut Module, root: ExprId) -> Result<String, EmitError> {
         let (operand, index) = self.loaded(module, root)?;
         module.load_word(operand, &index)

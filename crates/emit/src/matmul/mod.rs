@@ -1,6 +1,5 @@
 //! Matmuls: on cooperative matrices if the target supports them and the operands are f16, else with multiply-adds.
 
-mod integers;
 mod narrow;
 mod plain;
 mod subgroups;

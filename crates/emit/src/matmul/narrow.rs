@@ -38,7 +38,7 @@ const GROUPS: u32 = 4;
 pub(super) fn supports(kernel: &Bound<'_, Product>) -> bool {
     let (row, depth, column) = (kernel.row(), kernel.depth, kernel.column());
     kernel.k.dense().is_some()
-        && kernel.integers().is_none()
+        && !kernel.accumulates_integers()
         && !lies_along(kernel, kernel.a, (row, depth))
         && lies_along(kernel, kernel.b, (depth, column))
         && !MatmulTile::is_long(kernel)

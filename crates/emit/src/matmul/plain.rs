@@ -1,10 +1,11 @@
-use super::{Parts, integers, lies_along, place, result_coords, suits};
+use super::{Parts, lies_along, place, result_coords, suits};
 use crate::checked::tile_of;
 use crate::device_function::{Element, Four, finish};
 use crate::module::Module;
 use crate::registers;
 use crate::template::{Main, Template, template};
 use crate::{EmitError, ParsedKernel};
+use minijinja::Value as Variable;
 use rewire_graph_rewrite::cost::operations;
 use rewire_graph_rewrite::device::{ProductTile, Target, Tile, Tuning};
 use rewire_graph_rewrite::plan::Extent;
@@ -237,8 +238,8 @@ pub(super) fn tiles((m, n): (Option<usize>, Option<usize>)) -> Vec<ProductTile> 
 
 /// Workgroup memory in bytes of a tile with these rows, columns and steps of `k`.
 fn bytes(kernel: &Bound<'_, Product>, (m, n, k): (u32, u32, u32)) -> u32 {
-    let (statistics, own) = (kernel.stats.len() as u32, 2 * u32::from(kernel.integers().is_some()));
-    let each = if statistics + own == 0 { 0 } else { 16 + 4 * (statistics + own) };
+    let statistics = kernel.stats.len() as u32;
+    let each = if statistics == 0 { 0 } else { 16 + 4 * statistics };
     (m.saturating_add(n)).saturating_mul(4 * k).saturating_add(m.saturating_mul(each))
 }
 
@@ -251,16 +252,13 @@ pub(super) fn emit(
     let wanted = tile_of(tuning, "product", |tile| if let Tile::Product(tile) = tile { Some(tile) } else { None })?;
     let suited = || MatmulTile::suited(kernel, module.target, MatmulTile::size(kernel, module.target), None);
     let tile = MatmulTile::new(wanted.unwrap_or_else(suited), module.target)?;
-    let right = integers::operand(kernel);
-    let mut parts = match right {
-        Some(right) => integers::parts(kernel, &mut module, right)?,
-        None => Parts::new(kernel, &mut module, [Element::Float; 2])?,
-    };
-    let is_long = right.is_none() && !parts.left_along_rows && MatmulTile::is_long(kernel);
+    let integers = kernel.accumulates_integers();
+    let mut parts = Parts::new(kernel, &mut module, [if integers { Element::Word } else { Element::Float }; 2])?;
+    let is_long = !parts.left_along_rows && MatmulTile::is_long(kernel);
     let result = Four { coords: &result_coords(kernel), axis: kernel.column(), extent: &kernel.n };
     parts.functions += &finish(&mut module, &result, kernel.sum(), &kernel.nest.outputs)?;
     let (body, grid, tile_lists) = place(kernel, (tile.m, tile.n), &mut module)?;
-    parts.variables.extend(integers::types(right.is_some()));
+    parts.variables.extend(element_types(integers));
     parts.variables.extend([
         ("stats", parts.stats.into()),
         ("tile_m", tile.m.into()),
@@ -280,4 +278,15 @@ pub(super) fn emit(
     let main =
         Main { threads: tile.threads(), functions: parts.functions, body, variables: parts.variables, extension: None };
     TEMPLATE.render(module, main, grid, tile_lists)
+}
+
+/// The types of elements and sums in the template.
+fn element_types(integers: bool) -> [(&'static str, Variable); 5] {
+    let [vector, zero, sum, zero_sum] = match integers {
+        true => ["vec4<u32>", "vec4<u32>()", "vec4<i32>", "vec4<i32>()"],
+        false => ["vec4<f32>", "vec4<f32>(0.0f)", "vec4<f32>", "vec4<f32>(0.0f)"],
+    };
+    let texts = [("vector", vector), ("zero", zero), ("sum", sum), ("zero_sum", zero_sum)];
+    let [a, b, c, d] = texts.map(|(name, text)| (name, Variable::from(text)));
+    [("integers", integers.into()), a, b, c, d]
 }

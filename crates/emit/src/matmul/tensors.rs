@@ -1,4 +1,4 @@
-//! Operands and results of matmuls that are stored f16 matrices: tensors with two dimensions, or with the inner
+//! Operands and results of matmuls that are stored matrices of f16 or of bytes: tensors with two dimensions, or with the inner
 //! dimensions merged.
 
 use rewire_graph::pointwise::{Affine, Expr, ExprId};
@@ -6,12 +6,12 @@ use rewire_graph::{DType, Dim};
 use rewire_graph_rewrite::plan::{MemorySpace, Output};
 use rewire_graph_rewrite::schedule::{Bound, Product};
 
-/// Alignment of rows in elements: the hardware loads 16 bytes at once.
-const ALIGNED: usize = 8;
+/// Alignment of rows in bits: the hardware loads 16 bytes at once.
+const ALIGNED: usize = 128;
 
-/// An f16 tensor.
+/// A tensor of f16 or of bytes.
 #[derive(Clone, Copy)]
-pub(super) struct F16Tensor {
+pub(super) struct StoredMatrix {
     /// Position of the operand or output.
     pub position: u16,
     /// Distance between rows, in elements.
@@ -22,17 +22,22 @@ pub(super) struct F16Tensor {
 
 /// A range of result columns that is stored to one tensor.
 pub(super) struct Results {
-    pub tensor: F16Tensor,
+    pub tensor: StoredMatrix,
     /// The first column.
     pub start: usize,
     pub end: usize,
     pub value: ExprId,
     /// Tensors that the epilogue reads at the index of the result, such as residuals, with their loads.
-    pub given: Vec<(ExprId, F16Tensor)>,
+    pub given: Vec<(ExprId, StoredMatrix)>,
 }
 
-/// The tensor that an operand loads without changes.
-pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, second): (u8, u8)) -> Option<F16Tensor> {
+/// The tensor of a type that an operand loads without changes.
+pub(super) fn operand(
+    kernel: &Bound<'_, Product>,
+    dtype: DType,
+    factor: ExprId,
+    (first, second): (u8, u8),
+) -> Option<StoredMatrix> {
     let body = &kernel.nest.body;
     let Expr::Load { operand: position, index } = body.dag.expr(factor) else { return None };
     let access = body.dag.access(index);
@@ -41,9 +46,9 @@ pub(super) fn operand(kernel: &Bound<'_, Product>, factor: ExprId, (first, secon
         return None;
     }
     let operand = body.operands.get(usize::from(*position))?;
-    let is_device = operand.space == MemorySpace::Device && operand.dtype == DType::F16;
-    let pitch = pitch(&operand.shape).filter(|_| is_device)?;
-    Some(F16Tensor { position: *position, pitch, transposed })
+    let is_device = operand.space == MemorySpace::Device && operand.dtype == dtype;
+    let pitch = pitch(dtype, &operand.shape).filter(|_| is_device)?;
+    Some(StoredMatrix { position: *position, pitch, transposed })
 }
 
 /// The column ranges of all results; `None` unless all are stored as f16 matrices.
@@ -55,11 +60,11 @@ fn result(kernel: &Bound<'_, Product>, columns: usize, output: &Output) -> Optio
     let dag = &kernel.nest.body.dag;
     let (start, end) = output.columns.unwrap_or((0, columns));
     let width = end.checked_sub(start).filter(|width| *width > 0)?;
-    let pitch = pitch(&output.shape).filter(|pitch| *pitch == width && output.dtype == DType::F16)?;
+    let pitch = pitch(DType::F16, &output.shape).filter(|pitch| *pitch == width && output.dtype == DType::F16)?;
     let loads = dag.reachable(&[output.value]).into_iter();
-    let here = |id| operand(kernel, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
+    let here = |id| operand(kernel, DType::F16, id, (kernel.row(), kernel.column())).filter(|found| !found.transposed);
     let given = loads.filter_map(|id| Some((id, here(id)?))).collect();
-    let tensor = F16Tensor { position: output.target, pitch, transposed: false };
+    let tensor = StoredMatrix { position: output.target, pitch, transposed: false };
     follow(kernel, output, start).then_some(Results { tensor, start, end, value: output.value, given })
 }
 
@@ -72,12 +77,12 @@ fn follow(kernel: &Bound<'_, Product>, output: &Output, start: usize) -> bool {
     *dag.expr(*row) == Expr::Coord(kernel.row()) && along == Some((1, Affine::constant(-(start as i128))))
 }
 
-/// The pitch of an f16 tensor as a matrix: a row consists of all dimensions after the first.
-fn pitch(shape: &[Dim]) -> Option<usize> {
+/// The pitch of a tensor as a matrix: a row consists of all dimensions after the first.
+fn pitch(dtype: DType, shape: &[Dim]) -> Option<usize> {
     let (_, inner) = shape.split_first()?;
     let widths = inner.iter().map(Dim::as_const).collect::<Option<Vec<usize>>>()?;
     let (last, outer) = widths.split_last()?;
-    let pitch = DType::F16.format().pitch(*last).filter(|pitch| outer.is_empty() || pitch == last)?;
+    let pitch = dtype.format().pitch(*last).filter(|pitch| outer.is_empty() || pitch == last)?;
     let pitch = outer.iter().try_fold(pitch, |pitch, width| pitch.checked_mul(*width))?;
-    pitch.is_multiple_of(ALIGNED).then_some(pitch)
+    (pitch * dtype.format().bits).is_multiple_of(ALIGNED).then_some(pitch)
 }

@@ -1,6 +1,7 @@
-//! Matmuls with workgroup-scope matrices, whose operands and results are stored f16 tensors.
+//! Matmuls with workgroup-scope matrices, whose operands are stored tensors of f16 or of bytes, and whose results are stored f16
+//! tensors.
 
-use super::tensors::{F16Tensor, Results, operand, results};
+use super::tensors::{Results, StoredMatrix, operand, results};
 use super::{place, result_coords};
 use crate::device_function::function;
 use crate::expr::Code;
@@ -17,6 +18,8 @@ static TEMPLATE: Template = template!("matmul_workgroup.wgsl");
 
 /// Depth from which larger tiles are faster, although they occupy more of a multiprocessor.
 const LONG: usize = 1024;
+/// The same of products of bytes.
+const LONG_OF_INTEGERS: usize = 2048;
 
 /// Smallest number of columns and smallest `k`.
 const LEAST: [usize; 2] = [64, 32];
@@ -27,10 +30,11 @@ const FLAT: WorkgroupProductTile = WorkgroupProductTile { rows: 96, columns: 256
 /// Cost per element of this tile and of the default tile, as a ratio.
 const FLAT_COST: [u64; 2] = [41, 40];
 
-/// All tiles. Smaller tiles are faster with subgroup-scope matrices.
-fn every() -> impl Iterator<Item = WorkgroupProductTile> {
+/// All tiles of f16, or of bytes if `integers` is set. Smaller tiles are faster with subgroup-scope matrices.
+fn every(integers: bool) -> impl Iterator<Item = WorkgroupProductTile> {
+    let steps_of = if integers { [32, 64, 128] } else { [16, 32, 64] };
     let extents = [FLAT.rows, 128, 256].into_iter().flat_map(|rows| [128, 256].map(|columns| (rows, columns)));
-    let steps = extents.flat_map(|extents| [16, 32, 64].map(|depth| (extents, depth)));
+    let steps = extents.flat_map(move |extents| steps_of.map(|depth| (extents, depth)));
     steps.flat_map(|((rows, columns), depth)| {
         [128, 256].map(|threads| WorkgroupProductTile { rows, columns, depth, threads })
     })
@@ -38,46 +42,60 @@ fn every() -> impl Iterator<Item = WorkgroupProductTile> {
 
 /// The tiles that a matmul supports.
 pub(super) fn tiles(kernel: &Bound<'_, Product>, target: &Target) -> Vec<WorkgroupProductTile> {
-    every().filter(|tile| WorkgroupMatmulTile::new(kernel, target, Some(*tile)).is_some()).collect()
+    every(kernel.accumulates_integers())
+        .filter(|tile| WorkgroupMatmulTile::new(kernel, target, Some(*tile)).is_some())
+        .collect()
 }
 
 /// The division of a matmul among workgroups.
 pub(super) struct WorkgroupMatmulTile {
     tile: WorkgroupProductTile,
     size: u32,
+    /// True for bytes.
+    integers: bool,
     /// Columns of results, and steps of `k`.
     extents: [usize; 2],
-    left: F16Tensor,
-    right: F16Tensor,
+    left: StoredMatrix,
+    right: StoredMatrix,
     results: Vec<Results>,
 }
 
 impl WorkgroupMatmulTile {
-    /// The tile for a matmul of f16 tensors with f16 results; `None` if the matmul or the target does not support
+    /// The tile for a matmul of tensors of f16 or of bytes, with f16 results; `None` if the matmul or the target does not support
     /// workgroup-scope matrices.
     pub fn new(kernel: &Bound<'_, Product>, target: &Target, wanted: Option<WorkgroupProductTile>) -> Option<Self> {
         let (n, k) = (kernel.n.as_const()?, kernel.k.dense()?.as_const()?);
         let is_plain = kernel.batch.is_empty() && kernel.stats.is_empty() && kernel.m.dense().is_some();
-        if !target.shares_matrices() || !is_plain || !kernel.allows_f16_operands() || kernel.accumulates_f16() {
+        let integers = kernel.accumulates_integers();
+        let suits = match integers {
+            true => target.multiplies_integers(),
+            false => target.shares_matrices() && kernel.allows_f16_operands() && !kernel.accumulates_f16(),
+        };
+        if !is_plain || !suits {
             return None;
         }
-        let left = operand(kernel, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
-        let right = operand(kernel, kernel.b, (kernel.depth, kernel.column()))?;
+        let dtype = if integers { DType::I8 } else { DType::F16 };
+        let left = operand(kernel, dtype, kernel.a, (kernel.row(), kernel.depth)).filter(|left| !left.transposed)?;
+        let right = operand(kernel, dtype, kernel.b, (kernel.depth, kernel.column()))?;
         let results = results(kernel, n)?;
         // Larger tiles leave no registers for residuals.
         let is_long = k >= LONG && k.is_multiple_of(64) && results.iter().all(|part| part.given.is_empty());
         let is_long = is_long && target.workgroup_matrices >= 256;
         let suited = match is_long && n.is_multiple_of(256) {
+            true if integers && k >= LONG_OF_INTEGERS && k.is_multiple_of(128) => {
+                WorkgroupProductTile { rows: 128, columns: 256, depth: 128, threads: 256 }
+            }
+            _ if integers => WorkgroupProductTile { rows: 128, columns: 128, depth: 64, threads: 128 },
             true => WorkgroupProductTile { rows: 128, columns: 256, depth: 64, threads: 256 },
             false => WorkgroupProductTile { rows: 128, columns: 128, depth: 32, threads: 128 },
         };
         let tile = wanted.unwrap_or(suited);
-        let fits = every().any(|known| known == tile) && n >= LEAST[0] && k >= LEAST[1];
+        let fits = every(integers).any(|known| known == tile) && n >= LEAST[0] && k >= LEAST[1];
         let fits = fits && tile.threads <= target.workgroup_matrices;
         // All columns of a tile belong to the same tensors.
         let ends_tile = |column: usize| column == n || column.is_multiple_of(tile.columns as usize);
         let fits = fits && results.iter().all(|part| ends_tile(part.start) && ends_tile(part.end));
-        fits.then_some(Self { tile, size: target.matrix, extents: [n, k], left, right, results })
+        fits.then_some(Self { tile, size: target.matrix, integers, extents: [n, k], left, right, results })
     }
 
     /// True if each of its tensors is one binding.
@@ -88,7 +106,7 @@ impl WorkgroupMatmulTile {
     }
 
     /// All tensors that are loaded as tiles.
-    fn operands(&self) -> impl Iterator<Item = F16Tensor> + '_ {
+    fn operands(&self) -> impl Iterator<Item = StoredMatrix> + '_ {
         let given = self.results.iter().flat_map(|part| &part.given);
         [self.left, self.right].into_iter().chain(given.map(|(_, given)| *given))
     }
@@ -102,7 +120,8 @@ impl WorkgroupMatmulTile {
     ) -> Option<WorkgroupProductTile> {
         let k = kernel.k.dense()?.as_const()?;
         let multiprocessors = u64::from(target.multiprocessors);
-        let may_be_flat = multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
+        let may_be_flat =
+            !self.integers && multiprocessors > 0 && k >= LONG && k.is_multiple_of(64) && columns.is_multiple_of(256);
         if !may_be_flat {
             return None;
         }
@@ -142,6 +161,7 @@ pub(super) fn emit(
     let (n, [width, k]) = (module.dim(&kernel.n), tile.extents);
     let variables = vec![
         ("size", tile.size.into()),
+        ("integers", tile.integers.into()),
         ("tile_m", tile_m.into()),
         ("tile_n", tile_n.into()),
         ("tile_k", tile_k.into()),
@@ -173,7 +193,7 @@ fn finish(kernel: &Bound<'_, Product>, part: &Results, module: &mut Module) -> R
     Ok(function(&format!("finish{}", part.tensor.position), &coords, &format!(", sum: f32{more}"), "f32", &code.take()))
 }
 
-fn tensor(of: F16Tensor) -> Variable {
+fn tensor(of: StoredMatrix) -> Variable {
     let [position, pitch] = [usize::from(of.position), of.pitch].map(Variable::from);
     Variable::from_pairs([("position", position), ("pitch", pitch), ("transposed", of.transposed.into())])
 }

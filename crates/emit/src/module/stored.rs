@@ -1,17 +1,16 @@
 //! Loads of elements as they are stored, without a conversion to values.
 
-use super::{Module, Source, check_rank};
+use super::{Module, Source};
 use crate::EmitError;
 use crate::access::suffix;
 use rewire_graph_rewrite::plan::MemorySpace;
 
 impl Module<'_> {
-    /// Four neighbouring integers of a quantized row, the first at a multiple of four, as a word of signed bytes: each
-    /// integer minus 128.
+    /// Four neighbouring bytes, the first at a multiple of four, as a word.
     pub fn load_word(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
         let (slot, at) = self.group(position, index)?;
         self.reads.entry(slot).or_default().words = true;
-        Ok(format!("(word_{}({at}) ^ 0x80808080u)", suffix(slot)))
+        Ok(format!("word_{}({at})", suffix(slot)))
     }
 
     /// The type of four neighbouring unconverted elements of an operand, and the function that converts them; `None` if
@@ -31,16 +30,5 @@ impl Module<'_> {
         let at = at + &self.row_argument(slot, operand, None, (index, |row| row));
         self.reads.entry(slot).or_default().stored = true;
         Ok(format!("stored_{}({at})", suffix(slot)))
-    }
-
-    /// The scale of an element's row, and the value of the integer 128 (0 as a signed byte), as a `vec2<f32>`.
-    pub fn load_scale(&mut self, position: u16, index: &[String]) -> Result<String, EmitError> {
-        let operand = self.operand(position)?;
-        check_rank("operand", position, operand.shape.len(), index.len())?;
-        let (slot, base) = self.source(position, operand);
-        let row = self.row_argument(slot, operand, base.as_deref(), (index, |row| row));
-        let (row, name) = (row.trim_start_matches(", "), suffix(slot));
-        let [scale, bias] = ["", " + 1"].map(|more| format!("bitcast<f32>(word_{name}({row}{more}))"));
-        Ok(format!("vec2<f32>({scale}, fma({scale}, 128.0f, {bias}))"))
     }
 }

@@ -6,6 +6,7 @@
 //! | function | instruction |
 //! | --- | --- |
 //! | `matrix_to_f16(m)`, `matrix_to_f32(m)` | `OpFConvert` of accumulators to f16, and back |
+//! | `matrix_to_floats(m)` | `OpConvertSToF` of accumulators of integers to f32; in such a module, matrices of 8 x 8 have signed bytes as operands and 32-bit integers as accumulators |
 //! | `matrix_to_left(m)` | `OpCooperativeMatrixConvertNV` of accumulators to a left operand |
 //! | `matrix_each_NAME(m, ..)` | `OpCooperativeMatrixPerElementOpNV` of the function `NAME`, called with the row, the column, the element, and the other arguments; a matrix among these is replaced by its element |
 //! | `matrix_element(m, n)` | `OpCompositeExtract` of element `n`, a constant, of those that an invocation holds |
@@ -35,6 +36,9 @@ const TENSOR_EXTENSION: &str = "SPV_NV_tensor_addressing";
 const TENSOR: &str = "tensor_";
 const CLAMPED: &str = "tensor_clamped_";
 
+/// The function that converts accumulators of integers.
+const TO_FLOATS: &str = "matrix_to_floats";
+
 /// Name prefix of functions for an operation on every element.
 const EACH: &str = "matrix_each_";
 
@@ -55,9 +59,10 @@ enum Replacement {
 }
 
 /// Intrinsic functions of shaders for operations that WGSL lacks. Shaders declare them, so that they are valid WGSL.
-const INTRINSICS: [(&str, Replacement); 5] = [
+const INTRINSICS: [(&str, Replacement); 6] = [
     ("matrix_to_f16", Replacement::Instruction(Op::FConvert)),
     ("matrix_to_f32", Replacement::Instruction(Op::FConvert)),
+    (TO_FLOATS, Replacement::Instruction(Op::ConvertSToF)),
     ("matrix_to_left", Replacement::Instruction(Op::CooperativeMatrixConvertNV)),
     ("matrix_element", Replacement::Element),
     ("subgroup_uniform", Replacement::Instruction(Op::CopyObject)),
@@ -105,7 +110,10 @@ fn replaced(module: &[u32], extension: Extension) -> Result<Vec<u32>, String> {
     let tensor_functions: HashMap<u32, bool> = named.map(|(name, id)| (id, name.starts_with(CLAMPED))).collect();
     let tensors = match extension {
         Extension::Elements => None,
-        Extension::Workgroup { tile } => Some(Tensors::new(&words, tile, &tensor_functions)?),
+        Extension::Workgroup { tile } => {
+            let integers = functions(&words).any(|(name, _)| name == TO_FLOATS);
+            Some(Tensors::new(&words, tile, &tensor_functions, integers)?)
+        }
     };
     let mut rewriter = Rewriter {
         replacements: replacements(&words)?,
@@ -197,7 +205,8 @@ impl Rewriter {
             vec![Capability::CooperativeMatrixConversionsNV, Capability::CooperativeMatrixPerElementOperationsNV],
             vec![EXTENSION],
         );
-        if self.tensors.is_some() {
+        if let Some(tensors) = &self.tensors {
+            capabilities.extend(tensors.multiplies_integers().then_some(Capability::Int8));
             capabilities.extend([Capability::TensorAddressingNV, Capability::CooperativeMatrixTensorAddressingNV]);
             names.push(TENSOR_EXTENSION);
         }

@@ -2,8 +2,11 @@
 
 use super::pieces::Pieces;
 use super::words::{Instruction, Words, push};
-use spirv::{CooperativeMatrixLayout, CooperativeMatrixUse, Op, Scope, TensorAddressingOperands, TensorClampMode};
-use std::collections::HashMap;
+use spirv::{
+    CooperativeMatrixLayout, CooperativeMatrixOperands, CooperativeMatrixUse, Op, Scope, TensorAddressingOperands,
+    TensorClampMode,
+};
+use std::collections::{HashMap, HashSet};
 
 /// The types and constants added to a module, and properties of existing ones.
 pub(super) struct Tensors {
@@ -14,6 +17,8 @@ pub(super) struct Tensors {
     /// Uses of matrix types, by id.
     uses: HashMap<u32, CooperativeMatrixUse>,
     integer: u32,
+    /// Of matrices of integers.
+    bytes: Option<Bytes>,
     /// Ids of integer constants, by value.
     words: HashMap<u32, u32>,
     /// Tensor layouts for tiles within the tensor, and for tiles that may exceed it.
@@ -23,6 +28,20 @@ pub(super) struct Tensors {
     boolean: u32,
     pieces: Pieces,
     next: u32,
+}
+
+/// Rows of matrices that have integers.
+const ROWS_OF_INTEGERS: u32 = 8;
+
+/// Types of matrices of integers.
+struct Bytes {
+    /// The type of signed bytes.
+    byte: u32,
+    /// The types of 32-bit signed integers, and whether it is declared earlier than by naga.
+    sum: u32,
+    is_hoisted: bool,
+    /// The types of matrices.
+    matrices: HashSet<u32>,
 }
 
 /// The last parameters of a function for a tile of a tensor: the start of the tile and the size of the tensor. With
@@ -45,21 +64,31 @@ impl Part {
     }
 }
 
+impl Bytes {
+    fn multiplies(&self, instruction: Instruction) -> bool {
+        instruction.is(Op::CooperativeMatrixMulAddKHR)
+            && instruction.word(1).is_some_and(|ty| self.matrices.contains(&ty))
+    }
+}
+
 impl Tensors {
     /// `functions` are the functions for tiles of tensors.
-    pub fn new(module: &Words, tile: [u32; 3], functions: &HashMap<u32, bool>) -> Result<Self, String> {
+    pub fn new(module: &Words, tile: [u32; 3], functions: &HashMap<u32, bool>, integers: bool) -> Result<Self, String> {
         let mut next = module.header().get(3).copied().ok_or("a module without a header")?;
         let mut id = || {
             next += 1;
             next - 1
         };
         let (mut integer, mut boolean, mut known, mut uses) = (None, None, HashMap::new(), HashMap::new());
+        let (mut signed, mut is_hoisted, mut of_integers) = (None, false, HashSet::new());
         for instruction in module.instructions() {
             match *instruction.words() {
                 [_, id, 32, 0] if instruction.is(Op::TypeInt) => integer = Some(id),
+                [_, id, 32, 1] if instruction.is(Op::TypeInt) => (signed, is_hoisted) = (Some(id), integer.is_some()),
                 [_, id] if instruction.is(Op::TypeBool) => boolean = Some(id),
                 [_, _, id, word] if instruction.is(Op::Constant) => drop(known.insert(id, word)),
-                [_, id, _, _, _, _, role] if instruction.is(Op::TypeCooperativeMatrixKHR) => {
+                [_, id, _, _, rows, _, role] if instruction.is(Op::TypeCooperativeMatrixKHR) => {
+                    of_integers.extend((known.get(&rows) == Some(&ROWS_OF_INTEGERS)).then_some(id));
                     let role = known.get(&role).copied().and_then(CooperativeMatrixUse::from_u32);
                     uses.insert(id, role.ok_or("a matrix without a use")?);
                 }
@@ -71,8 +100,11 @@ impl Tensors {
         let (layouts, transposed, false_) = ([id(), id()], id(), id());
         let [integer, boolean] = [integer, boolean].map(|found| found.ok_or("no integers or bools"));
         let (integer, boolean) = (integer?, boolean?);
+        let sum = signed.ok_or("no signed integers");
+        let bytes = integers.then(|| Ok::<_, &str>(Bytes { byte: id(), sum: sum?, is_hoisted, matrices: of_integers }));
+        let bytes = bytes.transpose()?;
         let pieces = Pieces::new(module, integer, functions, &mut id);
-        Ok(Self { tile, known, uses, integer, words, layouts, transposed, false_, boolean, pieces, next })
+        Ok(Self { tile, known, uses, integer, bytes, words, layouts, transposed, false_, boolean, pieces, next })
     }
 
     /// The exclusive upper bound of ids.
@@ -98,9 +130,20 @@ impl Tensors {
         }
     }
 
+    /// True if the module has matrices of integers.
+    pub fn multiplies_integers(&self) -> bool {
+        self.bytes.is_some()
+    }
+
     /// Writes integer constants and the types based on integers, after the integer type is declared.
     pub fn declare_of_integers(&self, result: &mut Vec<u32>) {
         self.pieces.declare(result, self.integer);
+        if let Some(bytes) = &self.bytes {
+            push(result, Op::TypeInt, &[bytes.byte, 8, 1]);
+            if bytes.is_hoisted {
+                push(result, Op::TypeInt, &[bytes.sum, 32, 1]);
+            }
+        }
         let mut words: Vec<_> = self.words.iter().collect();
         words.sort_unstable();
         words.into_iter().for_each(|(word, id)| push(result, Op::Constant, &[self.integer, *id, *word]));
@@ -118,7 +161,23 @@ impl Tensors {
     /// Writes the replacement of an instruction that declares or points into a tensor buffer. Returns false for other
     /// instructions.
     pub fn take(&self, result: &mut Vec<u32>, instruction: Instruction) -> bool {
-        self.pieces.take(result, instruction)
+        match &self.bytes {
+            Some(Bytes { sum, is_hoisted: true, .. })
+                if instruction.is(Op::TypeInt) && instruction.word(1) == Some(*sum) =>
+            {
+                true
+            }
+            Some(bytes) if bytes.multiplies(instruction) => {
+                let signed = CooperativeMatrixOperands::MATRIX_A_SIGNED_COMPONENTS_KHR
+                    | CooperativeMatrixOperands::MATRIX_B_SIGNED_COMPONENTS_KHR
+                    | CooperativeMatrixOperands::MATRIX_C_SIGNED_COMPONENTS_KHR
+                    | CooperativeMatrixOperands::MATRIX_RESULT_SIGNED_COMPONENTS_KHR;
+                let operands = instruction.words().get(1..6).unwrap_or_default();
+                push(result, Op::CooperativeMatrixMulAddKHR, &[operands, &[signed.bits()]].concat());
+                true
+            }
+            _ => self.pieces.take(result, instruction),
+        }
     }
 
     /// Writes types, before the first function.
@@ -136,7 +195,13 @@ impl Tensors {
         let &[_, id, component, _, _, _, role] = instruction.words() else {
             return Err("a matrix without a use".to_owned());
         };
-        let (rows, columns) = self.extents(*self.uses.get(&id).ok_or("a matrix without a use")?);
+        let role_of = *self.uses.get(&id).ok_or("a matrix without a use")?;
+        let (rows, columns) = self.extents(role_of);
+        let component = match (self.bytes.as_ref().filter(|bytes| bytes.matrices.contains(&id)), role_of) {
+            (None, _) => component,
+            (Some(bytes), CooperativeMatrixUse::MatrixAccumulatorKHR) => bytes.sum,
+            (Some(bytes), _) => bytes.byte,
+        };
         let operands = [id, component, self.word(Scope::Workgroup as u32), self.word(rows), self.word(columns), role];
         push(result, Op::TypeCooperativeMatrixKHR, &operands);
         Ok(())

@@ -63,6 +63,7 @@ pub fn noise(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
             state ^= state >> 7;
             state ^= state << 17;
             match dtype {
+                DType::I8 => Number::Float((state >> 56) as f64 - 128.0),
                 _ if dtype.is_float() => Number::Float((state >> 40) as f64 / f64::from(1 << 24) * 4.0 - 2.0),
                 DType::I64 => Number::Integer((state as i64) >> (state & 63)),
                 DType::Bool => Number::Integer((state >> 33 & 1) as i64),

@@ -15,6 +15,9 @@ const CONVERT: u32 = 5293;
 const LOAD_TENSOR: u32 = 5367;
 const STORE_TENSOR: u32 = 5368;
 const LOAD: u32 = 4457;
+const MULTIPLY_ADD: u32 = 4459;
+const TO_FLOAT: u32 = 111;
+const TYPE_INTEGER: u32 = 21;
 
 fn with_elements(matrix: u32, subgroup_size: u32) -> Target {
     Target {
@@ -29,15 +32,20 @@ fn emit(computation: &Computation, target: &Target, tuning: &Tuning) -> ParsedKe
     emit_with_windows(computation, target, tuning, &BindingChunks::of_constants(computation, target)).unwrap()
 }
 
-/// The number of occurrences of an instruction in a module.
-fn count(words: &[u32], op: u32) -> usize {
-    let (mut at, mut count) = (5, 0);
+/// The occurrences of an instruction in a module.
+fn of(words: &[u32], op: u32) -> Vec<&[u32]> {
+    let (mut at, mut found) = (5, vec![]);
     while at < words.len() {
-        count += usize::from(words[at] & 0xffff == op);
-        at += (words[at] >> 16) as usize;
+        let end = at + (words[at] >> 16) as usize;
+        found.extend((words[at] & 0xffff == op).then(|| &words[at..end]));
+        at = end;
     }
     assert_eq!(at, words.len());
-    count
+    found
+}
+
+fn count(words: &[u32], op: u32) -> usize {
+    of(words, op).len()
 }
 
 /// Validates a module with the command in `REWIRE_TEST_SPIRV_VAL` (`spirv-val`), if set.
@@ -95,6 +103,27 @@ fn products_of_tensors_load_them_as_they_lie() {
         // Instructions for tiles within the tensors, and for tiles that may exceed them.
         assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [4, 2, 0], "{name}");
         validate(&name, &words);
+    }
+}
+
+#[test]
+fn products_of_bytes_have_sums_of_integers() {
+    let target = Target { workgroup_matrices: 256, integers: true, ..with_elements(16, 32) };
+    for [k, n] in [[256, 512], [80, 136]] {
+        let kernel = matmul::stored([k, n], DType::I8, true, DType::I32);
+        let emitted = emit(&kernel, &target, &Tuning::default());
+        assert_eq!(emitted.kernel.extension, Some(Extension::Workgroup { tile: [128, 128, 64] }));
+        let words = emitted.spirv(&target, false).unwrap();
+        let tails = if k % 64 == 0 { 0 } else { 2 };
+        assert_eq!([LOAD_TENSOR, STORE_TENSOR, LOAD].map(|op| count(&words, op)), [4, 2, 0], "{k} to {n}");
+        // One product in each loop and in each step after it, one conversion in each epilogue.
+        assert_eq!([MULTIPLY_ADD, TO_FLOAT].map(|op| count(&words, op)), [2 + tails, 2], "{k} to {n}");
+        let types = of(&words, TYPE_INTEGER);
+        assert!(types.iter().any(|ty| ty[2..] == [8, 1]) && types.iter().filter(|ty| ty[2..] == [32, 1]).count() == 1);
+        assert!(of(&words, MULTIPLY_ADD).iter().all(|product| product[6..] == [0xf]));
+        validate(&format!("bytes, {k} to {n}"), &words);
+        let without = emit(&kernel, &Target { integers: false, ..target.clone() }, &Tuning::default());
+        assert!(without.kernel.wgsl.contains("coopMultiplyAdd") && !without.kernel.wgsl.contains("matrix_to_floats"));
     }
 }
 

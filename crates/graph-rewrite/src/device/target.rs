@@ -28,6 +28,9 @@ pub struct Target {
     /// Invocations of the largest workgroup that may share matrices, through the same extension; 0 if unsupported.
     #[serde(default)]
     pub workgroup_matrices: u32,
+    /// Such matrices support operands of signed bytes with `i32` accumulators.
+    #[serde(default)]
+    pub integers: bool,
     /// Number of multiprocessors, which determines the tiles of matmuls with such matrices; 0 if unknown.
     #[serde(default)]
     pub multiprocessors: u32,
@@ -61,6 +64,7 @@ impl Target {
         half_sums: false,
         matrix_elements: false,
         workgroup_matrices: 0,
+        integers: false,
         multiprocessors: 0,
         registers: 0,
         software: false,
@@ -128,6 +132,11 @@ impl Target {
         self.workgroup_matrices > 0 && self.cooperative().is_some()
     }
 
+    /// True if workgroup-scope matrices multiply integers.
+    pub fn multiplies_integers(&self) -> bool {
+        self.integers && self.matrix == 16 && self.shares_matrices()
+    }
+
     /// Support for cooperative matrices: their size, f16 accumulators, operations on elements, and invocations that
     /// share them.
     pub fn matrices(&self) -> (u32, bool, bool, u32) {
@@ -152,6 +161,7 @@ impl Target {
             half_sums: self.half_sums && other.half_sums,
             matrix_elements: self.matrix_elements && other.matrix_elements,
             workgroup_matrices: self.workgroup_matrices.min(other.workgroup_matrices),
+            integers: self.integers && other.integers,
             multiprocessors: if self.multiprocessors == other.multiprocessors { self.multiprocessors } else { 0 },
             registers: self.registers.min(other.registers),
             software: self.software,

@@ -6,7 +6,7 @@ use rewire_graph::{Arrange, Graph, NodeId, Type, Value};
 use std::collections::HashSet;
 
 /// Largest number of elements of a pooled parameter: a bias, a norm, the weights of a small layer.
-const LARGEST: usize = 1 << 16;
+pub(crate) const LARGEST_POOLED: usize = 1 << 16;
 
 /// Elements of all pooled parameters together, 64 MiB as f32: half of the smallest binding that WebGPU guarantees.
 const TOTAL: usize = 1 << 24;
@@ -22,7 +22,7 @@ pub(crate) fn pooled(graph: &Graph, fixed: &HashSet<NodeId>) -> HashSet<Value> {
             candidates.extend(values.filter_map(|(elements, value)| Some((elements?, value))));
         }
     }
-    candidates.retain(|(elements, _)| (1..=LARGEST).contains(elements));
+    candidates.retain(|(elements, _)| (1..=LARGEST_POOLED).contains(elements));
     candidates.arrange();
     let sums = candidates.iter().scan(0, |sum, (elements, _)| {
         *sum += elements;

@@ -6,6 +6,9 @@ use rewire_graph::limits::{
 use rewire_graph::{DType, Symbol};
 use std::collections::HashSet;
 
+/// The number of tensors that a kernel may read and write on every GPU.
+pub(crate) const BINDINGS: usize = 8;
+
 impl Plan {
     /// Checks ranks, sizes, types and names. Plans from lowering always pass; plans read from files must meet the same
     /// limits.

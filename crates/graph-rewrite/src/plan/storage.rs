@@ -19,10 +19,11 @@ pub struct Precision {
     /// Values between steps, if kernels can write the type.
     pub activations: Option<DType>,
     /// Accumulators of products. `F16`: accumulate products of f16 in f16 on devices whose matrix hardware supports it;
-    /// sums are rounded after every few steps and limited to 65504. `I32`: accumulate products with weights in `Rows8`
-    /// in integers, with left factors rounded to 8 bits by the largest element of their row, on devices that do not
-    /// compute them on matrix hardware. Everything else accumulates in `F32`, including the CPU, norms, softmax and
-    /// attention.
+    /// sums are rounded after every few steps and limited to 65504; the CPU accumulates them in `F32`. `I32`: multiply
+    /// integers in matmuls with weights whose `k` is a multiple of 16, at least 32, and that have at least 64 columns:
+    /// both factors are rounded to [`DType::I8`] by the largest element of their row or column, weights when a plan is
+    /// loaded, other factors by the kernel that computes the row. Everything else accumulates in `F32`, such as norms,
+    /// softmax and attention.
     pub sums: Option<DType>,
 }
 
@@ -72,6 +73,9 @@ impl Plan {
     /// Inputs and outputs keep their types, and so do parameters that are rows with a scale. [`Plan::check_limits`]
     /// checks whether a type supports the row widths.
     pub fn store(&mut self, precision: Precision, table: impl Fn(&str) -> Option<Table>) {
+        if precision.sums == Some(DType::I32) {
+            self.multiply_integers();
+        }
         let changed = self.changed(precision, table);
         for (id, dtype) in &changed {
             self.buffers[id.0 as usize].dtype = *dtype;
@@ -93,12 +97,14 @@ impl Plan {
 
     /// The new types of buffers.
     fn changed(&self, precision: Precision, table: impl Fn(&str) -> Option<Table>) -> BTreeMap<BufferId, DType> {
+        let scales = self.scales();
         let is_output = |id: BufferId| self.outputs.iter().any(|output| output.value == Binding::Buffer(id));
         let dtype = |(id, buffer): (BufferId, &Buffer)| {
             let dtype = precision.of(buffer, &table)?;
             let is_float = buffer.dtype.is_float() && is_written(buffer.dtype);
             let keeps = is_written(dtype) || buffer.source != Source::Load || self.has_copied_rows(id);
-            (is_float && keeps && !is_output(id)).then_some((id, dtype))
+            let is_rounded = buffer.dtype == DType::I8 || scales.contains(&id);
+            (is_float && keeps && !is_rounded && !is_output(id)).then_some((id, dtype))
         };
         (0..).map(BufferId).zip(&self.buffers).filter_map(dtype).ordered_map()
     }
@@ -174,8 +180,8 @@ impl Computation {
         let Schedule::Product(schedule) = own.schedule() else { return };
         let product = Bound { nest: own, schedule };
         let may_be = match dtype {
-            DType::F16 => product.allows_f16_operands(),
-            DType::I32 => product.right_rows().is_some(),
+            DType::F16 => product.allows_f16_operands() && !product.has_rows_of_bytes(),
+            DType::I32 => product.has_rows_of_bytes(),
             _ => true,
         };
         if let Some(sum) = own.nest_mut().accumulations.last_mut().filter(|_| may_be) {

@@ -1,11 +1,9 @@
 use super::{Application, NearMiss};
 use crate::cost::HardwareModel;
 use crate::lower::LoweringCache;
+use crate::plan::BINDINGS;
 use rewire_graph::{DType, Graph, NodeId};
 use std::collections::BTreeSet;
-
-/// The number of tensors that a kernel may read and write on every GPU.
-pub(crate) const BINDINGS: usize = 8;
 
 /// Options of passes, and a record of their rewrites.
 #[derive(Clone, Debug, Default)]

@@ -53,7 +53,6 @@ mod traced;
 mod unify;
 
 pub use crate::error::PatchError;
-pub(crate) use context::BINDINGS;
 pub use context::Context;
 pub use decompose::Decompose;
 pub(crate) use equal::{MERGE_EQUAL, merge_equal};

@@ -14,6 +14,8 @@ use rewire_graph::{DType, Scalar};
 
 /// The largest f16.
 const LARGEST: f64 = 65504.0;
+/// The largest magnitude of [`DType::I8`].
+const BYTES: f64 = 128.0;
 /// Integers up to this one are exact in f16.
 const WHOLE: i64 = 2048;
 /// Largest factor by which constants may scale stored f16 values.
@@ -99,6 +101,7 @@ impl Analysis<'_> {
                 F16 { gain: 1.0, rows: u32::from(!shared) }
             }
             // Kernels clamp them to the f16 range.
+            Some(operand) if operand.dtype == DType::I8 => Bounded(BYTES),
             Some(operand) if operand.dtype == DType::Rows8 => Bounded(LARGEST),
             _ => Unbounded,
         }

@@ -3,7 +3,7 @@ use super::{Analysis, Bound, depends, f16};
 use crate::count::{Count, Domain, Sizes, Tally, bits};
 use crate::error::NotLowerable;
 use rewire_graph::limits::{MAX_STATISTICS, check_count};
-use rewire_graph::nest::{Accumulation, Body, Extent, MemorySpace, Nest, Output};
+use rewire_graph::nest::{Accumulation, Body, Extent, Nest, Output};
 use rewire_graph::pointwise::{Expr, ExprId};
 use rewire_graph::{DType, Dim};
 
@@ -86,23 +86,22 @@ impl<'n> Bound<'n, Product> {
         self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::F16)
     }
 
-    /// The operand and index of the right factor, if it has one 8-bit row per column of the result. The left factor may
-    /// then be quantized to 8 bits per row for an integer matmul.
-    pub fn right_rows(&self) -> Option<(u16, &'n [ExprId])> {
-        let Body { dag, operands, .. } = &self.nest.body;
-        let Expr::Load { operand, index } = dag.expr(self.b) else { return None };
-        let access = dag.access(index);
-        let lies_along = access.ends_with(&[self.depth]) && !access.rows_move(self.depth);
-        let source = operands.get(usize::from(*operand))?;
-        let is_row = source.dtype == DType::Rows8 && source.space != MemorySpace::Host && lies_along;
-        let is_short = self.k.dense()?.as_const()? <= MOST_STEPS;
-        (is_row && is_short).then_some((*operand, index))
+    /// True if it accumulates in integers.
+    pub fn accumulates_integers(&self) -> bool {
+        self.nest.accumulations.last().is_some_and(|sum| sum.dtype == DType::I32) && self.has_rows_of_bytes()
     }
 
-    /// [`Self::right_rows`], if the accumulator type requests an integer matmul.
-    pub fn integers(&self) -> Option<(u16, &'n [ExprId])> {
-        let sum = self.nest.accumulations.last()?;
-        self.right_rows().filter(|_| sum.dtype == DType::I32)
+    /// True if its factors are stored as [`DType::I8`] with rows along `k`, and sums of their products fit 32 bits.
+    pub fn has_rows_of_bytes(&self) -> bool {
+        let is_row_of_bytes = |factor: ExprId| {
+            let Body { dag, operands, .. } = &self.nest.body;
+            let Expr::Load { operand, index } = dag.expr(factor) else { return false };
+            let access = dag.access(index);
+            let is_stored = operands.get(usize::from(*operand)).is_some_and(|operand| operand.dtype == DType::I8);
+            is_stored && access.ends_with(&[self.depth]) && !access.rows_move(self.depth)
+        };
+        let is_short = self.k.dense().and_then(Dim::as_const).is_some_and(|k| k <= MOST_STEPS && k.is_multiple_of(4));
+        is_short && self.stats.is_empty() && [self.a, self.b].into_iter().all(is_row_of_bytes)
     }
 
     /// The coordinate, one of two, along the columns of a factor's matrices in memory: the second, unless they are read

@@ -77,6 +77,8 @@ struct Properties {
 pub(super) struct MatrixExtension {
     /// Invocations of the largest workgroup that may share matrices; 0 if unsupported.
     pub workgroup: u32,
+    /// Whether shaders have 8-bit integers.
+    pub integers: bool,
     /// Multiprocessors; 0 if unknown.
     pub multiprocessors: u32,
 }
@@ -128,7 +130,7 @@ pub(super) fn offered(adapter: &wgpu::Adapter) -> Result<MatrixExtension, Matrix
     let used = Features::of(&hal).used().filter(|_| takes_words).ok_or(MatrixReason::NoExtension)?;
     match used.workgroup_scope {
         vk::TRUE => Ok(of_workgroups(&hal)),
-        _ => Ok(MatrixExtension { workgroup: 0, multiprocessors: 0 }),
+        _ => Ok(MatrixExtension { workgroup: 0, integers: false, multiprocessors: 0 }),
     }
 }
 
@@ -158,5 +160,10 @@ fn of_workgroups(adapter: &wgpu::hal::vulkan::Adapter) -> MatrixExtension {
     // SAFETY: the physical device belongs to this instance and supports the extensions of all structures of the chain,
     // which have their types in their first members.
     unsafe { instance.get_physical_device_properties2(adapter.raw_physical_device(), &mut all) };
-    MatrixExtension { workgroup: properties.workgroup_invocations, multiprocessors: counts.shader_sm_count }
+    let mut bytes = vk::PhysicalDeviceShaderFloat16Int8Features::default();
+    let mut features = vk::PhysicalDeviceFeatures2 { p_next: ptr::from_mut(&mut bytes).cast(), ..Default::default() };
+    // SAFETY: as above. The structure is part of Vulkan 1.2, which a device with the extension has.
+    unsafe { instance.get_physical_device_features2(adapter.raw_physical_device(), &mut features) };
+    let integers = bytes.shader_int8 == vk::TRUE;
+    MatrixExtension { workgroup: properties.workgroup_invocations, integers, multiprocessors: counts.shader_sm_count }
 }

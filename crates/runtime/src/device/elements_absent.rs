@@ -12,6 +12,8 @@ pub(super) async fn request_device(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MatrixExtension {
     pub workgroup: u32,
+    /// Whether shaders have 8-bit integers.
+    pub integers: bool,
     /// Multiprocessors; 0 if unknown.
     pub multiprocessors: u32,
 }

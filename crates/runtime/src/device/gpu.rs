@@ -465,6 +465,7 @@ pub(super) fn target(features: wgpu::Features, limits: &wgpu::Limits, info: &wgp
         half_sums: false,
         matrix_elements: false,
         workgroup_matrices: 0,
+        integers: false,
         multiprocessors: 0,
         registers: family::registers(info),
         software: !hardware(info),

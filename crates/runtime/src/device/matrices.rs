@@ -34,6 +34,7 @@ impl MatrixTier {
             half_sums: target.half_sums && self > Self::None,
             matrix_elements: target.matrix_elements && self == Self::Spirv,
             workgroup_matrices: if self == Self::Spirv { target.workgroup_matrices } else { 0 },
+            integers: target.integers && self == Self::Spirv,
             multiprocessors: if self == Self::Spirv { target.multiprocessors } else { 0 },
             ..target.clone()
         }
@@ -130,8 +131,8 @@ impl Matrices {
         match (unusable(&with), extension) {
             (Some(reason), _) => (target, Self { tier: MatrixTier::None, reason }),
             (None, Err(reason)) => (with, Self { tier: MatrixTier::Wgsl, reason }),
-            (None, Ok(MatrixExtension { workgroup, multiprocessors })) => (
-                Target { matrix_elements: true, workgroup_matrices: workgroup, multiprocessors, ..with },
+            (None, Ok(MatrixExtension { workgroup, integers, multiprocessors })) => (
+                Target { matrix_elements: true, workgroup_matrices: workgroup, integers, multiprocessors, ..with },
                 Self { tier: MatrixTier::Spirv, reason: MatrixReason::Highest },
             ),
         }
@@ -152,10 +153,12 @@ pub(crate) struct RightMatrices {
     pub half_sums: bool,
     /// Operations on elements in registers, and workgroup-scope matrices.
     pub elements: bool,
+    /// Products of integers.
+    pub integers: bool,
 }
 
 impl RightMatrices {
-    const NONE: Self = Self { products: false, half_sums: false, elements: false };
+    const NONE: Self = Self { products: false, half_sums: false, elements: false, integers: false };
 }
 
 /// Rarely used kernels, tested when the first model with them is loaded.
@@ -329,6 +332,7 @@ impl Gpu {
             half_sums: self.target.half_sums && right.half_sums,
             matrix_elements: self.target.matrix_elements && right.elements,
             workgroup_matrices: if right.elements { self.target.workgroup_matrices } else { 0 },
+            integers: self.target.integers && right.integers,
             multiprocessors: if right.elements { self.target.multiprocessors } else { 0 },
             ..self.target
         };
@@ -337,7 +341,7 @@ impl Gpu {
 
     /// The device with all its cooperative matrices enabled, for the self-test itself.
     pub(crate) fn untested(&self) -> Self {
-        let right = RightMatrices { products: true, half_sums: true, elements: true };
+        let right = RightMatrices { products: true, half_sums: true, elements: true, integers: true };
         let mut gpu = self.clone();
         gpu.right = Arc::new(TestedMatrices { matrices: right.into(), gradients: true.into(), softmax: true.into() });
         gpu
@@ -404,7 +408,7 @@ mod tests {
         gpu.reason = MatrixReason::NoExtension;
         for kernel in [RareKernel::Gradients, RareKernel::Softmax] {
             gpu.right = Arc::default();
-            gpu.set_matrices_tested(RightMatrices { products: true, half_sums: true, elements: true });
+            gpu.set_matrices_tested(RightMatrices { products: true, half_sums: true, elements: true, integers: true });
             assert_eq!(gpu.matrices().tier, MatrixTier::Wgsl);
             assert!(!gpu.set_rare_tested(kernel, false));
             assert_eq!(gpu.matrices(), Matrices { tier: MatrixTier::None, reason: MatrixReason::WrongResults });
@@ -427,7 +431,7 @@ mod tests {
         };
         gpu.reason = MatrixReason::Highest;
         assert_eq!(gpu.matrices().tier, MatrixTier::Spirv);
-        let all = RightMatrices { products: true, half_sums: true, elements: true };
+        let all = RightMatrices { products: true, half_sums: true, elements: true, integers: true };
         for (right, tier, reason, offered) in [
             (all, MatrixTier::Spirv, MatrixReason::Highest, (16, true, true, 256)),
             (
@@ -443,7 +447,7 @@ mod tests {
                 (16, true, false, 0),
             ),
             (
-                RightMatrices { products: false, half_sums: false, elements: false },
+                RightMatrices { products: false, half_sums: false, elements: false, integers: false },
                 MatrixTier::None,
                 MatrixReason::WrongResults,
                 (0, false, false, 0),

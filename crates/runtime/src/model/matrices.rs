@@ -16,6 +16,9 @@ use rewire_graph_rewrite::{lower, optimize};
 const PRODUCT: [usize; 3] = [37, 48, 40];
 const WORKGROUP_PRODUCT: [usize; 3] = [150, 72, 264];
 const REST: usize = 128;
+/// A matmul of integers, whose f16 results are divided by a scale.
+const INTEGER_PRODUCT: [usize; 3] = [150, 80, 136];
+const INTEGER_SCALE: f64 = 1024.0;
 /// Shapes of attention. Kernels of narrow and of wide heads differ; software adapters compile the latter for minutes.
 const LENGTHS: [usize; 2] = [37, 50];
 const HEADS: usize = 2;
@@ -110,7 +113,9 @@ async fn test(gpu: &Gpu) -> RightMatrices {
     warn(gpu, "cooperative matrices", products);
     warn(gpu, "f16 accumulators", !products || !gpu.target().half_sums || half_sums);
     warn(gpu, "operations on elements of matrices", !products || !gpu.target().matrix_elements || elements);
-    RightMatrices { products, half_sums: products && half_sums, elements }
+    let integers = elements && gpu.target().multiplies_integers() && multiplies_integers_rightly(gpu).await;
+    warn(gpu, "matrices of integers", !elements || !gpu.target().multiplies_integers() || integers);
+    RightMatrices { products, half_sums: products && half_sums, elements, integers }
 }
 
 /// Integers that differ in every row and column.
@@ -154,6 +159,36 @@ fn shared_plan() -> Option<Plan> {
     let rest = product.slice(1, REST, columns - REST);
     let graph = scope.finish(&[("sum", sum.cast(DType::F16)), ("rest", rest.cast(DType::F16))]).ok()?;
     lower(&optimize(graph).ok()?.0).ok()
+}
+
+/// Whether a matmul of integers is exact.
+async fn multiplies_integers_rightly(gpu: &Gpu) -> bool {
+    let [rows, depth, columns] = INTEGER_PRODUCT;
+    let (left, right) = (numbers(rows * depth, 7, 251), numbers(columns * depth, 5, 241));
+    let element = |n: usize| -> f64 {
+        let pair = |k: usize| left[n / columns * depth + k] * right[n % columns * depth + k];
+        (0..depth).map(pair).sum::<f64>() / INTEGER_SCALE
+    };
+    let expected: Vec<f64> = (0..rows * columns).map(element).collect();
+    let multiplied = async || {
+        let mut session = load(gpu, integers_plan()?).await?;
+        let tensor = |rows: usize, values| HostTensor::from_f64(DType::I8, vec![rows, depth], values).ok();
+        let inputs = Inputs::new().with("x", tensor(rows, &left)?).with("w", tensor(columns, &right)?);
+        Some(session.run_async(&inputs).await.ok()?.get("y")?.to_f64())
+    };
+    let is_near = |(found, expected): (&f64, &f64)| (found - expected).abs() <= expected.abs() / 1024.0;
+    multiplied().await.is_some_and(|found| found.iter().zip(&expected).all(is_near))
+}
+
+fn integers_plan() -> Option<Plan> {
+    let [rows, depth, columns] = INTEGER_PRODUCT;
+    let scope = Scope::new();
+    let input = |name, shape: [usize; 2]| scope.input(name, DType::I8, &shape.map(Into::into));
+    let product = input("x", [rows, depth]).matmul(&input("w", [columns, depth]).transpose(0, 1));
+    let scaled = &product * (1.0 / INTEGER_SCALE);
+    let mut plan = lower(&optimize(scope.finish(&[("y", scaled.cast(DType::F16))]).ok()?).ok()?.0).ok()?;
+    plan.store(Precision { sums: Some(DType::I32), ..Precision::default() }, |_| None);
+    Some(plan)
 }
 
 async fn shared_product(gpu: &Gpu, [left, right, more]: [&[f64]; 3]) -> Option<[Vec<f64>; 2]> {

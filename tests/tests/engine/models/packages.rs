@@ -200,6 +200,7 @@ fn targets() -> impl Strategy<Value = Target> {
             half_sums: f16,
             matrix_elements: registers,
             workgroup_matrices: if registers { threads } else { 0 },
+            integers: registers && f16,
             multiprocessors: if registers { buffers } else { 0 },
             software,
             storage_buffers: buffers,

@@ -172,8 +172,9 @@ pub fn stored_then(
 ) -> Computation {
     let mut b = Build::default();
     let (m, k, n) = (sym(0), Dim::from(k), Dim::from(n));
+    let left = if weight == DType::I8 { DType::I8 } else { DType::F16 };
     let shape = if by_column { vec![n.clone(), k.clone()] } else { vec![k.clone(), n.clone()] };
-    let (x, w) = (b.operand(DType::F16, vec![m.clone(), k.clone()]), b.operand(weight, shape));
+    let (x, w) = (b.operand(left, vec![m.clone(), k.clone()]), b.operand(weight, shape));
     let (row, column, depth) = (b.coord(0, &m), b.coord(1, &n), b.coord(2, &k));
     let index = if by_column { [column, depth] } else { [depth, column] };
     let (left, right) = (b.load(x, &[row, depth]), b.load(w, &index));

@@ -2,7 +2,7 @@ use super::partition::{GroupId, OPERATORS, Partition};
 use super::{cost, pairs};
 use crate::cost::{HardwareModel, Sizes};
 use crate::error::NotLowerable;
-use crate::rules::BINDINGS;
+use crate::plan::BINDINGS;
 use crate::schedule::Schedule;
 use rewire_graph::op::{MatMul, Reduce, Remap, SegmentReduce, Slice};
 use rewire_graph::{DType, Dim, Layout, NodeId, Ordered, Value};

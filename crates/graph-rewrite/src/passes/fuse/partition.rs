@@ -3,7 +3,7 @@ use super::pairs;
 use crate::device::{BindingChunks, Target};
 use crate::lower::pooled;
 use crate::lower::{LoweringCache, LoweringResult};
-use crate::rules::BINDINGS;
+use crate::plan::BINDINGS;
 use rewire_graph::op::{MatMul, Op, Role};
 use rewire_graph::{Arrange, Graph, GraphError, Layout, NodeId, Ordered, Type, Value};
 use std::collections::{BTreeSet, BinaryHeap, HashSet};
