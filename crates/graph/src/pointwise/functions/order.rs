@@ -17,7 +17,8 @@ impl Unary for Relu {
 
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        v.at_least(x, 0.0)
+        let zero = v.splat(0.0);
+        v.select(v.less(x, zero), zero, x)
     }
 
     fn interval<A: Algebra>(at: &mut A, _: Scalar, a: &Bounds<A>) -> Option<Bounds<A>> {
