@@ -14,7 +14,7 @@ use computation::rows_set;
 pub use computation::{computation, of};
 use in_place::leave_out;
 pub(crate) use lowerings::{LoweringCache, LoweringResult};
-pub(crate) use pooling::{LARGEST_POOLED, pool, pooled};
+pub(crate) use pooling::{pool, pooled};
 
 use crate::plan::{Binding, Buffer, BufferId, Computation, Plan, PlanOutput, Source, Step};
 use rewire_graph::op::{Fused, Role};

@@ -1,12 +1,10 @@
 //! Selects the parameters that share a buffer.
 
+use crate::plan::LARGEST_POOLED;
 use crate::plan::{Computation, MemorySpace};
 use rewire_graph::op::Role;
 use rewire_graph::{Arrange, Graph, NodeId, Type, Value};
 use std::collections::HashSet;
-
-/// Largest number of elements of a pooled parameter: a bias, a norm, the weights of a small layer.
-pub(crate) const LARGEST_POOLED: usize = 1 << 16;
 
 /// Elements of all pooled parameters together, 64 MiB as f32: half of the smallest binding that WebGPU guarantees.
 const TOTAL: usize = 1 << 24;

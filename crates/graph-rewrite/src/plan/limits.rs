@@ -9,6 +9,9 @@ use std::collections::HashSet;
 /// The number of tensors that a kernel may read and write on every GPU.
 pub(crate) const BINDINGS: usize = 8;
 
+/// Largest number of elements of a pooled parameter: a bias, a norm, the weights of a small layer.
+pub(crate) const LARGEST_POOLED: usize = 1 << 16;
+
 impl Plan {
     /// Checks ranks, sizes, types and names. Plans from lowering always pass; plans read from files must meet the same
     /// limits.

@@ -16,7 +16,7 @@ mod types;
 pub use crate::error::PlanError;
 pub use computation::{Computation, Written};
 pub use custom::Custom;
-pub(crate) use limits::BINDINGS;
+pub(crate) use limits::{BINDINGS, LARGEST_POOLED};
 pub use lookups::Lookup;
 pub use scheduled::ScheduledNest;
 pub use slots::{Lifetime, SlotPlan};

@@ -1,10 +1,7 @@
 //! Matmuls of integers: the kernels that compute their factors round rows to 8 bits, with a scale per row.
 
-use super::{
-    Accumulation, Axis, BINDINGS, Binding, Body, Buffer, BufferId, Computation, Extent, MemorySpace, Nest, Operand,
-};
-use super::{Output, Plan, ReduceOp, Source, Step};
-use crate::lower::LARGEST_POOLED;
+use super::{Accumulation, Axis, BINDINGS, Binding, Body, Buffer, BufferId, Computation, Extent, LARGEST_POOLED};
+use super::{MemorySpace, Nest, Operand, Output, Plan, ReduceOp, Source, Step};
 use crate::schedule::{Bound, Product, Reduced, Schedule};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{DType, Dim, Ordered, Scalar};

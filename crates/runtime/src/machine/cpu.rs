@@ -37,6 +37,7 @@ pub(super) fn measure_memory(access: MemoryAccess) -> Result<f64, HostMemoryErro
     match access {
         MemoryAccess::Copy { bytes } => {
             let floats = usize::try_from(bytes / (2 * FLOAT)).map_or(FLOATS, |floats| floats.clamp(1, FLOATS));
+            HostMemory::check(COPIED, 2 * floats as u64 * FLOAT)?;
             let (from, mut to, repeats) = (array(floats, 1.0)?, array(floats, 0.0)?, FLOATS / floats);
             let copied = seconds(|| {
                 map(to.chunks_mut(part(floats)).zip(from.chunks(part(floats))).collect(), |(to, from)| {
