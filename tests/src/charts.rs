@@ -50,7 +50,7 @@ const GROUPS: [Group; 3] = [
             ("3 STU layers, length 4196", Source::Row(&TRITON_GRAPH, "stu", &[("batch", "8"), ("attn dim", "128")])),
             (
                 "matmul 65536x512x2048",
-                Source::Row(&TRITON, "addmm", &[("k", "512"), ("epilogue", ""), ("weights", "")]),
+                Source::Row(&TRITON, "addmm", &[("k", "512"), ("epilogue", ""), ("weights", ""), ("sums", "")]),
             ),
         ],
     },

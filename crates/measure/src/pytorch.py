@@ -172,7 +172,7 @@ OPERATORS = {
     "stu": stu,
 }
 # Sizes that none of these takes into account unless they are absent.
-OTHERS = ("window", "context", "targets", "weights", "tables")
+OTHERS = ("window", "context", "targets", "weights", "tables", "sums")
 
 
 def prepared(work: dict, device: str) -> Run | None:

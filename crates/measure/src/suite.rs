@@ -52,6 +52,7 @@ fn standard() -> Vec<(&'static str, Shape)> {
     set.push(("addmm", Shape { m: 65536, k: 512, n: 2048, epilogue: true, ..base.clone() }));
     for [m, k, n] in [[65536, 512, 2048], [65536, 1536, 512], [4096, 4096, 4096]] {
         set.push(("addmm", Shape { m, k, n, weights: Some(DType::Rows8), ..base.clone() }));
+        set.push(("addmm", Shape { m, k, n, sums: Some(DType::I32), ..base.clone() }));
     }
     for dtype in [DType::F16, DType::F32] {
         let rows = Shape { rows: 262_144, width: 512, dtype, ..base.clone() };
@@ -67,6 +68,10 @@ fn standard() -> Vec<(&'static str, Shape)> {
     }
     set.push(("stu", Shape { backward: true, ..base }));
     set.push(("stu", Shape { dtype: DType::F16, weights: Some(DType::Rows8), ..named("published") }));
+    for name in ["published", "training"] {
+        let integers = Shape { dtype: DType::F16, sums: Some(DType::I32), ..named(name) };
+        set.extend(["stu", "ranking"].map(|op| (op, integers.clone())));
+    }
     // Measures the fixed cost of a run with one kernel.
     set.push(("pointwise", Shape { rows: 1, width: 4, ..Shape::default() }));
     for name in ["on-device", "on-device-8", "match", "server", "published", "training"] {

@@ -60,7 +60,7 @@ pub fn operators() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Names of the sizes that a model uses.
-const MODEL: [&str; 7] = ["batch", "max_len", "len_dist", "targets", "tables", "weights", "seed"];
+const MODEL: [&str; 8] = ["batch", "max_len", "len_dist", "targets", "tables", "weights", "sums", "seed"];
 
 impl Workload {
     /// Checks the sizes of an operator or module, without creating data.
@@ -233,7 +233,7 @@ impl Workload {
 }
 
 /// Names of the sizes that a package uses.
-const PLAN: [&str; 7] = ["batch", "max_len", "len_dist", "rows", "tables", "weights", "seed"];
+const PLAN: [&str; 8] = ["batch", "max_len", "len_dist", "rows", "tables", "weights", "sums", "seed"];
 
 impl Workload {
     /// A package of any model with its weights and random inputs: `batch` samples of at most `max_len` rows if it reads lengths, and `rows`

@@ -41,6 +41,7 @@ const LAYER: &[&str] = &[
     "window",
     "context",
     "weights",
+    "sums",
     "seed",
 ];
 const STACK: &[&str] = &[
@@ -56,6 +57,7 @@ const STACK: &[&str] = &[
     "window",
     "context",
     "weights",
+    "sums",
     "seed",
 ];
 
@@ -71,7 +73,7 @@ pub(super) const OPS: &[Op] = &[
     Op {
         name: "addmm",
         about: "a matmul with a bias",
-        sizes: &["m", "k", "n", "epilogue", "weights", "seed"],
+        sizes: &["m", "k", "n", "epilogue", "weights", "sums", "seed"],
         build: rowwise::addmm,
     },
     Op {
