@@ -158,10 +158,7 @@ fn tile<S: Simd, const R: usize, const V: usize>(
 mod tests {
     use super::*;
     use crate::kernels::product::PackedRhs;
-
-    fn noise(n: usize, seed: u32) -> Vec<f32> {
-        (0..n as u32).map(|i| ((i ^ seed).wrapping_mul(2_654_435_761) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
-    }
+    use crate::kernels::product::tests::noise;
 
     #[test]
     fn tiles_of_any_size_meet_sums_in_doubles_and_do_not_depend_on_other_rows() {

@@ -1,0 +1,202 @@
+//! Right operands of matmuls, packed into panels.
+
+use super::tiles::Tiles;
+use super::{AHEAD, Matrix, multiply};
+use crate::kernels::arch::Arch;
+use crate::kernels::error::CpuError;
+use crate::kernels::kept::Footprint;
+use crate::kernels::scratch::{Line, lines};
+use crate::kernels::stream::prefetch;
+use crate::kernels::tasks;
+use bytemuck::cast_slice;
+use rewire_graph::DType;
+use std::cell::Cell;
+use std::slice::ChunksExactMut;
+
+/// Maximum number of columns in a panel: the width of the library's microkernel for AVX-512.
+const PANEL: usize = 64;
+/// Maximum number of rows that the library multiplies without repacking the panel.
+const SLICE: usize = 48;
+
+/// A right operand, packed into panels of adjacent columns, zero-padded.
+#[derive(Clone, Debug, Default)]
+pub(in crate::kernels) struct PackedRhs {
+    data: Vec<Line>,
+    rows: usize,
+    columns: usize,
+    pub(super) width: usize,
+}
+
+thread_local! {
+    /// Memory of released panels, for reuse by the thread.
+    static SPARE: Cell<Vec<Line>> = const { Cell::new(vec![]) };
+}
+/// Maximum number of floats that a thread keeps for reuse.
+const MOST_SPARE: usize = 1 << 20;
+
+impl Footprint for PackedRhs {
+    fn bytes(&self) -> u64 {
+        (self.data.capacity() * size_of::<Line>()) as u64
+    }
+}
+
+impl PackedRhs {
+    /// [`PackedRhs::new`] for one run; release it with [`PackedRhs::recycle`].
+    pub(in crate::kernels) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
+        let mut panels = Self { data: SPARE.take(), ..Self::default() };
+        panels.pack_together(matrix)?;
+        Ok(panels)
+    }
+
+    /// Keeps the memory for reuse by the thread.
+    pub(in crate::kernels) fn recycle(self) {
+        SPARE.set(if self.panels().len() <= MOST_SPARE { self.data } else { vec![] });
+    }
+
+    /// The number of columns per panel, for a matrix with `columns` columns.
+    pub(in crate::kernels) fn width(columns: usize) -> usize {
+        columns.next_multiple_of(16).clamp(16, PANEL)
+    }
+
+    /// Packs a matrix, with all threads.
+    pub(in crate::kernels) fn new(matrix: Matrix<'_>) -> Result<Self, CpuError> {
+        let mut panels = Self::default();
+        panels.pack_together(matrix)?;
+        Ok(panels)
+    }
+
+    fn pack_together(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
+        let tasks = self.reshape(matrix)?.enumerate().collect();
+        let width = Self::width(matrix.columns);
+        let pack = |(): &mut (), (n, panel): (usize, &mut [f32])| {
+            pack_panel(panel, n * width, width, matrix);
+            Ok(())
+        };
+        tasks::for_each(tasks, || Ok(()), pack)
+    }
+
+    /// Packs a matrix, with this thread.
+    pub(in crate::kernels) fn packed(matrix: Matrix<'_>) -> Result<Self, CpuError> {
+        let mut panels = Self::default();
+        panels.pack(matrix)?;
+        Ok(panels)
+    }
+
+    /// Packs another matrix into the same memory.
+    pub(in crate::kernels) fn pack(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
+        let width = Self::width(matrix.columns);
+        self.reshape(matrix)?.enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));
+        Ok(())
+    }
+
+    /// The elements of a panel from `column` on, and the distance of its rows.
+    pub(in crate::kernels) fn strip(&self, column: usize) -> (&[f32], usize) {
+        let width = self.width.max(1);
+        let panel = column / width * width;
+        (self.panels().get(panel * self.rows + column - panel..).unwrap_or(&[]), width)
+    }
+
+    pub(super) fn panels(&self) -> &[f32] {
+        cast_slice(&self.data)
+    }
+
+    /// Allocates memory for a matrix; returns its panels.
+    fn reshape(&mut self, matrix: Matrix<'_>) -> Result<ChunksExactMut<'_, f32>, CpuError> {
+        let width = Self::width(matrix.columns);
+        (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
+        let data = lines(&mut self.data, matrix.rows * matrix.columns.next_multiple_of(width))?;
+        Ok(data.chunks_exact_mut((matrix.rows * width).max(1)))
+    }
+
+    /// `out = a b`, or `out += a b` if `accumulate`, for the columns `column..end` and the rows of `b` from `row` on.
+    /// `column` is a multiple of 16. Writes multiples of 16 columns to `out`, whose rows are `stride` apart.
+    pub(in crate::kernels) fn multiply(
+        &self,
+        out: &mut [f32],
+        stride: usize,
+        a: Matrix<'_>,
+        (column, end, row): (usize, usize, usize),
+        accumulate: bool,
+    ) -> Result<(), CpuError> {
+        let (width, end) = (self.width.max(1), end.min(self.columns));
+        debug_assert!(row + a.columns <= self.rows, "{} terms from {row} on, of {}", a.columns, self.rows);
+        let (panels, columns) = (self.panels(), (column, end));
+        let tiles = Tiles { a, panels, depth: self.rows, width, row, columns, out: &mut *out, stride, accumulate };
+        if tiles.multiply(Arch::chosen()) {
+            return Ok(());
+        }
+        let mut first = column;
+        while first < end {
+            let panel = first / width * width;
+            let elements = panels.get(panel * self.rows..).unwrap_or(&[]);
+            let b = Matrix::new(elements, (self.rows, width), (width, 1))
+                .ok_or_else(|| CpuError::Content { dtype: DType::F32, shape: vec![self.rows, self.columns] })?;
+            let columns = (panel + width - first).min((end - first).next_multiple_of(16));
+            let b = b.part((row, first - panel), (a.columns, columns));
+            for start in (0..a.rows).step_by(SLICE) {
+                let slice = a.part((start, 0), (SLICE, a.columns));
+                let target = out.get_mut(start * stride + first - column..).unwrap_or(&mut []);
+                multiply(target, stride, slice, b, accumulate)?;
+            }
+            first = panel + width;
+        }
+        Ok(())
+    }
+}
+
+fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>) {
+    let columns = width.min(matrix.columns - first);
+    let block = matrix.part((0, first), (matrix.rows, columns));
+    if block.column_stride == 1 {
+        for (line, source) in panel.chunks_exact_mut(width).zip(block.data.chunks(block.row_stride.max(1))) {
+            prefetch(source.get(..columns).unwrap_or(&[]), AHEAD * block.row_stride);
+            let (values, zeros) = line.split_at_mut(columns);
+            values.iter_mut().zip(source).for_each(|(to, &from)| *to = from);
+            zeros.fill(0.0);
+        }
+        return;
+    }
+    if columns < width {
+        panel.fill(0.0);
+    }
+    for (n, lines) in panel.chunks_mut(Line::FLOATS * width).enumerate() {
+        turn(lines, width, block.part((n * Line::FLOATS, 0), (Line::FLOATS, columns)));
+    }
+}
+
+/// Copies a matrix with any column stride to a panel. Transposes blocks if columns are contiguous.
+fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
+    for first in (0..block.columns).step_by(SIDE) {
+        let from = block.part((0, first), (block.rows, SIDE));
+        let whole = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE * SIDE } else { 0 };
+        let column = |n: usize| from.data.get(n * from.column_stride..).and_then(|column| column.get(..whole));
+        if let (Some(a), Some(b), Some(c), Some(d)) = (column(0), column(1), column(2), column(3)) {
+            for column in [a, b, c, d] {
+                prefetch(column, AHEAD * from.column_stride);
+                // The next line of a long column is read only after a line of every other column of the panel.
+                prefetch(column, 2 * Line::FLOATS);
+            }
+            transpose(panel, (width, first), [a, b, c, d].map(|column| column.as_chunks().0));
+        }
+        for (row, line) in panel.chunks_exact_mut(width).enumerate().skip(whole) {
+            for (column, to) in line.iter_mut().skip(first).take(from.columns).enumerate() {
+                *to = from.data[row * from.row_stride + column * from.column_stride];
+            }
+        }
+    }
+}
+
+/// Rows and columns transposed at once.
+const SIDE: usize = 4;
+
+/// Transposes columns into lines of `width` elements, from element `first` of each line on.
+#[inline(always)]
+fn transpose(lines: &mut [f32], (width, first): (usize, usize), [a, b, c, d]: [&[[f32; SIDE]]; SIDE]) {
+    for ((((lines, a), b), c), d) in lines.chunks_exact_mut(SIDE * width).zip(a).zip(b).zip(c).zip(d) {
+        for (row, line) in lines.chunks_exact_mut(width).enumerate() {
+            if let Some(to) = line.get_mut(first..).and_then(|to| to.first_chunk_mut()) {
+                *to = [a[row], b[row], c[row], d[row]];
+            }
+        }
+    }
+}
