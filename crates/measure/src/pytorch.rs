@@ -20,7 +20,6 @@ pub struct PyTorch {
     process: Child,
     requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
-    version: String,
 }
 
 impl PyTorch {
@@ -42,17 +41,12 @@ impl PyTorch {
             return Err(failed("its standard streams are missing".to_owned()));
         };
         let (requests, answers) = (Some(requests), BufReader::new(answers));
-        let mut started = Self { python: python.to_owned(), process, requests, answers, version: String::new() };
+        let mut started = Self { python: python.to_owned(), process, requests, answers };
+        // The script has imported PyTorch when it answers with the version.
         match started.answer()? {
-            Value::String(version) => started.version = version,
-            other => return Err(started.failed(format!("expected the version of PyTorch, got {other}"))),
+            Value::String(_) => Ok(started),
+            other => Err(started.failed(format!("expected the version of PyTorch, got {other}"))),
         }
-        Ok(started)
-    }
-
-    /// The version of PyTorch.
-    pub fn version(&self) -> &str {
-        &self.version
     }
 
     /// The median time of a run in milliseconds, as its caller sees it; `None` for a workload without a counterpart in PyTorch.
