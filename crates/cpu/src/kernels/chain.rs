@@ -1,5 +1,6 @@
 //! Chains of float functions, pass by pass over blocks of a tile, which stay in the cache.
 
+use super::affine::{Constants, Shift, Spaced};
 use super::error::CpuError;
 use super::lanes::{Grid, Lanes, Row};
 use super::machine::Register;
@@ -53,6 +54,17 @@ impl Block {
     #[inline(always)]
     pub(super) fn row<T: Copy>(self, lanes: Lanes<'_, T>, n: usize) -> Row<'_, T> {
         lanes.part(self.row + n, self.width, (self.start, self.points))
+    }
+
+    /// The values of all rows, if they are evenly spaced.
+    #[inline(always)]
+    pub(super) fn spaced(self, lanes: Lanes<'_, f32>) -> Option<Spaced<'_>> {
+        let (values, pitch) = match lanes {
+            Lanes::Each(values) => (values, self.width),
+            Lanes::Strided(values, pitch) => (values, pitch),
+            Lanes::Same(_) | Lanes::Rows(_) | Lanes::Scattered(..) => return None,
+        };
+        Some(Spaced { values, first: self.row * pitch + self.start, pitch, points: self.points })
     }
 
     /// The first point within the row.
@@ -250,11 +262,17 @@ impl Chain<'_, '_> {
             _ => return false,
         };
         let rows = Rows { out: &mut [], stride: 0, value, from: block, block, operands: self.operands };
+        let constants = shift.map(|affine| rows.constants(affine));
+        let all = block.spaced(value);
         for n in 0..block.rows {
-            let Row::Each(values) = block.row(value, n) else { continue };
+            let values = match (all, block.row(value, n)) {
+                (Some(all), _) => all.row(n),
+                (None, Row::Each(values)) => values,
+                (None, Row::Same(_)) => continue,
+            };
             let total = totals.results.get_mut(block.row + n);
             let square = squares.as_mut().and_then(|squares| squares.results.get_mut(block.row + n));
-            match shift.map(|affine| rows.shift(simd, affine, n)) {
+            match constants.map(|constants| Shift::of(simd, constants.map(|constant| constant.scale(n)))) {
                 None => sums(
                     simd,
                     values,
@@ -267,7 +285,7 @@ impl Chain<'_, '_> {
                     values,
                     (total, square),
                     #[inline(always)]
-                    |x| shift.shifted(simd, x),
+                    |x| shift.apply(simd, x),
                 ),
             }
         }

@@ -59,14 +59,15 @@ impl Execution<'_, '_> {
 
 /// Computes a register of a file's list. The register is moved out during the computation.
 macro_rules! write_register {
-    ($self:ident.$file:ident.$list:ident, $register:ident, $compute:ident) => {{
+    ($self:ident.$file:ident.$list:ident, $register:ident, $first:expr, $compute:ident) => {{
         let register = usize::from($register);
         let place = $self.registers.$file.$list.get_mut(register);
         let Some(mut values) = place.and_then(Option::take) else {
             debug_assert!(false, "register {register} is not in its place");
             return;
         };
-        $compute($self, (&mut values.0[..$self.grid.len()], $self.grid));
+        let first = $first;
+        $compute($self, (&mut values.0[first..first + $self.grid.len()], $self.grid));
         $self.registers.$file.$list[register] = Some(values);
     }};
 }
@@ -83,9 +84,9 @@ macro_rules! writer {
                         *place = value[0];
                     }
                 }
-                Source::Row(register) => write_register!(self.$file.rows, register, compute),
-                Source::Axis(register) => write_register!(self.$file.axis, register, compute),
-                Source::Lane(register) => write_register!(self.$file.lanes, register, compute),
+                Source::Row(register) => write_register!(self.$file.rows, register, self.inputs.first, compute),
+                Source::Axis(register) => write_register!(self.$file.axis, register, 0, compute),
+                Source::Lane(register) => write_register!(self.$file.lanes, register, 0, compute),
                 Source::Accumulator(_) | Source::InPlace(_) => {}
             }
         }
@@ -102,11 +103,11 @@ impl Execution<'_, '_> {
     }
 
     pub(super) fn ints(&self, source: Source) -> Lanes<'_, i32> {
-        self.registers.ints.get(source, self.rate, self.grid)
+        self.registers.ints.get(source, self.rate, (self.inputs.first, self.grid))
     }
 
     fn longs(&self, source: Source) -> Lanes<'_, i64> {
-        self.registers.longs.get(source, self.rate, self.grid)
+        self.registers.longs.get(source, self.rate, (self.inputs.first, self.grid))
     }
 
     fn step(&mut self, instruction: &Instruction) -> bool {

@@ -132,14 +132,19 @@ impl<T: Copy + Default> File<T> {
         }
     }
 
-    /// The values of a register for an instruction of hoist level `rate`.
-    pub(super) fn get(&self, source: Source, rate: HoistLevel, grid: Grid) -> Lanes<'_, T> {
+    /// The values of a register for an instruction of hoist level `rate`. `first` is the tile's first row in row registers.
+    pub(super) fn get(&self, source: Source, rate: HoistLevel, (first, grid): (usize, Grid)) -> Lanes<'_, T> {
         debug_assert!(self.holds(source), "{source:?} is not among the registers of its program");
         match source {
             Source::Run(register) => Lanes::Same(self.runs.get(usize::from(register)).copied().unwrap_or_default()),
             Source::Row(register) => match self.rows.get(usize::from(register)) {
-                Some(Some(register)) if rate == HoistLevel::Row => Lanes::Each(&register.0[..grid.points.min(ROWS)]),
-                Some(Some(register)) => Lanes::rows(&register.0, grid.rows),
+                Some(Some(register)) => {
+                    let rows = register.0.get(first..).unwrap_or(&[]);
+                    match rate {
+                        HoistLevel::Row => Lanes::Each(rows.get(..grid.points).unwrap_or(&[])),
+                        _ => Lanes::rows(rows, grid.rows),
+                    }
+                }
                 _ => Lanes::Each(&[]),
             },
             Source::Axis(register) => match self.axis.get(usize::from(register)) {
@@ -209,7 +214,7 @@ impl Registers {
                     _ => Lanes::Each(&floats.copy[..grid.len().min(LANES)]),
                 }
             }
-            _ => self.floats.get(source, rate, grid),
+            _ => self.floats.get(source, rate, (inputs.first, grid)),
         }
     }
 }
@@ -256,6 +261,8 @@ pub(super) struct Vm<'a> {
     /// `None` only during drop.
     registers: Option<Box<Registers>>,
     arch: Arch,
+    /// First row of the last tile, within the rows of [`Vm::rows`].
+    first: usize,
     /// First point of the last tile.
     start: usize,
     /// Extents of the last tile.
@@ -286,14 +293,14 @@ impl<'a> Vm<'a> {
             }
         };
         let (registers, grid) = (Some(registers), Grid { rows: 1, points: 1 });
-        let mut this = Self { program, env, registers, arch: Arch::chosen(), start: 0, grid, along: None };
+        let mut this = Self { program, env, registers, arch: Arch::chosen(), first: 0, start: 0, grid, along: None };
         this.execute(&program.per_run, RowInputs::default(), HoistLevel::Run);
         Ok(this)
     }
 
-    /// Computes per-row values for the rows of `inputs`.
+    /// Computes per-row values for the rows of `inputs`, before tiles of any of these rows.
     pub(super) fn rows(&mut self, inputs: RowInputs<'_>) {
-        (self.start, self.grid) = (0, Grid { rows: 1, points: inputs.rows.min(ROWS) });
+        (self.first, self.start, self.grid) = (inputs.first, 0, Grid { rows: 1, points: inputs.rows.min(ROWS) });
         self.execute(&self.program.per_row, inputs, HoistLevel::Row);
         self.grid = Grid { rows: inputs.rows.min(ROWS), points: 1 };
     }
@@ -305,7 +312,7 @@ impl<'a> Vm<'a> {
         if is_within {
             self.along(start, points);
         }
-        (self.start, self.grid) = (start, grid);
+        (self.first, self.start, self.grid) = (inputs.first, start, grid);
         if is_within {
             self.execute(&self.program.per_point, inputs, HoistLevel::Point);
         }
@@ -345,7 +352,7 @@ impl<'a> Vm<'a> {
             _ => return false,
         };
         self.along(start, points);
-        (self.start, self.grid) = (start, grid);
+        (self.first, self.start, self.grid) = (inputs.first, start, grid);
         self.execute(before, inputs, HoistLevel::Point) && self.chain(inputs, chain, to)
     }
 
@@ -404,14 +411,16 @@ impl<'a> Vm<'a> {
     /// An `I32` or boolean result for the points of the last tile.
     pub(super) fn ints(&self, root: usize) -> Lanes<'_, i32> {
         let registers = self.registers.as_ref();
-        registers
-            .map_or(Lanes::Each(&[]), |registers| registers.ints.get(self.source(root), HoistLevel::Point, self.grid))
+        registers.map_or(Lanes::Each(&[]), |registers| {
+            registers.ints.get(self.source(root), HoistLevel::Point, (self.first, self.grid))
+        })
     }
 
     /// An `I64` result for the points of the last tile.
     pub(super) fn longs(&self, root: usize) -> Lanes<'_, i64> {
         let registers = self.registers.as_ref();
-        registers
-            .map_or(Lanes::Each(&[]), |registers| registers.longs.get(self.source(root), HoistLevel::Point, self.grid))
+        registers.map_or(Lanes::Each(&[]), |registers| {
+            registers.longs.get(self.source(root), HoistLevel::Point, (self.first, self.grid))
+        })
     }
 }

@@ -11,8 +11,9 @@ use super::scratch::reserve;
 use super::visible::{Block, VisibleTiles, range};
 use pulp::{Simd, WithSimd};
 use rewire_graph::Scalar;
-use rewire_graph::pointwise::{Dag, ExprId, Interval, Intervals};
+use rewire_graph::pointwise::{Dag, Expr, ExprId, Interval, Intervals};
 use rewire_graph_rewrite::plan::Body;
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -46,7 +47,8 @@ struct Mask {
     dag: Dag,
     program: Program,
     bounds: Intervals,
-    sample_matters: bool,
+    /// The loads through which alone a sample matters; `None` if it also matters otherwise.
+    of_sample: Option<Vec<Intervals>>,
     head_matters: bool,
 }
 
@@ -66,7 +68,8 @@ pub(super) struct KeyTile {
 /// The visible keys of a block, in spans.
 pub(super) type Spans = Arc<Vec<Vec<KeyTile>>>;
 
-/// A mask bound to a run. Caches the visible keys of blocks; samples and heads share them unless the mask depends on them.
+/// A mask bound to a run. Caches the visible keys of blocks: successive samples share them if the mask reads the same for
+/// each, and heads unless the mask depends on them.
 pub(super) struct MaskMachine<'a> {
     mask: Option<(&'a Mask, Vm<'a>)>,
     axes: PairAxes,
@@ -74,8 +77,10 @@ pub(super) struct MaskMachine<'a> {
     /// Extents of the axes of samples.
     samples: Vec<usize>,
     known: Vec<Interval>,
-    /// Cache key: sample and head if the mask depends on them, else 0, and the number of keys.
-    of: Option<(usize, usize, usize)>,
+    /// The last sample, and what the mask reads of it.
+    sample: Option<(usize, Vec<u64>)>,
+    /// Cache key: what the mask reads of the sample, the head if the mask depends on it, else 0, and the number of keys.
+    of: Option<(Vec<u64>, usize, usize)>,
     /// Visible keys by first row and number of rows.
     blocks: Vec<((usize, usize), Spans)>,
     /// Mask values of all masked tiles, by row and key; 0 is hidden.
@@ -94,7 +99,7 @@ impl PairMask {
             Ok(Mask {
                 program: Program::compile(dag, &body.operands, &[mask], key, &|_, _| None)?,
                 bounds: Intervals::along(dag, mask, key),
-                sample_matters: dag.coords(mask) & ((1 << axes.samples) - 1) != 0,
+                of_sample: loads_of_sample(dag, mask, axes.samples),
                 head_matters: axes.head.is_some_and(|head| dag.coords(mask) >> head & 1 == 1),
                 dag: dag.clone(),
             })
@@ -110,6 +115,7 @@ impl PairMask {
             env,
             samples,
             known: vec![],
+            sample: None,
             of: None,
             blocks: vec![],
             values: vec![],
@@ -125,11 +131,13 @@ impl MaskMachine<'_> {
         if let Some(head) = self.axes.head {
             coords.set(head.into(), block.head);
         }
-        let matters = self.mask.as_ref().map_or((false, false), |(mask, _)| (mask.sample_matters, mask.head_matters));
-        let (sample, head) = (if matters.0 { block.sample } else { 0 }, if matters.1 { block.head } else { 0 });
-        let of = Some((sample, head, block.keys));
-        if self.of != of || self.values.len() > KEPT {
-            self.of = of;
+        let head_matters = self.mask.as_ref().is_some_and(|(mask, _)| mask.head_matters);
+        let head = if head_matters { block.head } else { 0 };
+        let read = self.read_of(block.sample);
+        let is_same =
+            self.of.as_ref().is_some_and(|(known, of, keys)| (known, *of, *keys) == (&read, head, block.keys));
+        if !is_same || self.values.len() > KEPT {
+            self.of = Some((read, head, block.keys));
             self.blocks.clear();
             self.values.clear();
         }
@@ -152,19 +160,46 @@ impl MaskMachine<'_> {
         Ok(spans)
     }
 
+    /// What the mask reads of a sample.
+    fn read_of(&mut self, sample: usize) -> Vec<u64> {
+        if let Some((last, read)) = &self.sample
+            && *last == sample
+        {
+            return read.clone();
+        }
+        let read = match self.mask.as_ref().map(|(mask, _)| (mask, &mask.of_sample)) {
+            None => vec![],
+            Some((_, None)) => vec![sample as u64],
+            Some((mask, Some(loads))) => {
+                let mut coords = vec![Interval::UNKNOWN; self.axes.count];
+                self.place(&mut coords, sample);
+                let mut value = |load: &Intervals| {
+                    let bounds = load.evaluate(&mask.dag, self.env, &coords, &mut self.known);
+                    (bounds.low == bounds.high).then_some(bounds.low.to_bits())
+                };
+                loads.iter().map(&mut value).collect::<Option<_>>().unwrap_or_else(|| vec![sample as u64])
+            }
+        };
+        self.sample = Some((sample, read.clone()));
+        read
+    }
+
+    /// Sets the coordinates of a sample.
+    fn place(&self, coords: &mut [Interval], mut sample: usize) {
+        for (axis, &extent) in self.samples.iter().enumerate().rev() {
+            (coords[axis], sample) = (Interval::point((sample % extent.max(1)) as f64), sample / extent.max(1));
+        }
+    }
+
     /// The visible tiles of a block. Adjacent tiles of the same kind are merged.
     fn tiles(&mut self, block: Block) -> Vec<KeyTile> {
         let tile = |(keys, masked)| KeyTile { keys, masked, mask: 0, stride: 0, seen: vec![] };
         let Some((mask, _)) = &self.mask else {
             return Some(tile((0..block.keys, false))).filter(|_| block.keys > 0).into_iter().collect();
         };
-        let point = |at: usize| Interval::point(at as f64);
         let mut coords = vec![Interval::UNKNOWN; self.axes.count];
-        let mut sample = block.sample;
-        for (axis, &extent) in self.samples.iter().enumerate().rev() {
-            (coords[axis], sample) = (point(sample % extent.max(1)), sample / extent.max(1));
-        }
-        let head = self.axes.head.map(|head| (head.into(), point(block.head)));
+        self.place(&mut coords, block.sample);
+        let head = self.axes.head.map(|head| (head.into(), Interval::point(block.head as f64)));
         for (axis, values) in [(self.axes.row, range(block.row, block.rows))].into_iter().chain(head) {
             coords[axis] = values;
         }
@@ -197,11 +232,31 @@ impl MaskMachine<'_> {
     }
 }
 
+/// The loads through which alone a mask depends on the sample; `None` if it also depends on it otherwise.
+fn loads_of_sample(dag: &Dag, mask: ExprId, samples: usize) -> Option<Vec<Intervals>> {
+    let axes = (1 << samples) - 1;
+    let (mut found, mut seen, mut rest) = (vec![], HashSet::new(), vec![mask]);
+    while let Some(id) = rest.pop() {
+        if dag.coords(id) & axes == 0 || !seen.insert(id) {
+            continue;
+        }
+        match dag.expr(id) {
+            Expr::Load { .. } if dag.coords(id) & !axes == 0 => found.push(Intervals::new(dag, id)),
+            Expr::Coord(_) => return None,
+            expr => rest.extend(expr.operands()),
+        }
+    }
+    Some(found)
+}
+
 /// From the first key that some row sees to the last one. `mask` has the rows' values for `keys`.
 fn seen_keys(mask: &[i32], keys: &Range<usize>) -> Range<usize> {
-    let is_seen = |&n: &usize| mask.iter().skip(n).step_by(keys.len()).any(|&kept| kept != 0);
-    let first = (0..keys.len()).find(is_seen).unwrap_or(0);
-    let end = (first..keys.len()).rfind(is_seen).map_or(first, |last| last + 1);
+    let mut seen = vec![0; keys.len()];
+    for row in mask.chunks(keys.len().max(1)) {
+        seen.iter_mut().zip(row).for_each(|(seen, kept)| *seen |= kept);
+    }
+    let first = seen.iter().position(|&kept| kept != 0).unwrap_or(0);
+    let end = seen.iter().rposition(|&kept| kept != 0).map_or(first, |last| last + 1);
     keys.start + first..keys.start + end
 }
 
@@ -245,9 +300,9 @@ fn evaluate(
 ) -> Result<(), CpuError> {
     reserve(mask, inputs.rows * keys.len())?;
     let size = tile_rows(keys.len());
+    machine.rows(inputs);
     for start in (0..inputs.rows).step_by(size) {
         let part = inputs.part(start, size);
-        machine.rows(part);
         machine.tile(part, keys.start, keys.len());
         let (values, grid) = (machine.ints(0), machine.grid());
         for row in 0..grid.rows {

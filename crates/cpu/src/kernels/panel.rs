@@ -398,7 +398,6 @@ pub(super) fn fill(
     let size = tile_rows(columns);
     for row in (0..inputs.rows).step_by(size) {
         let part = inputs.part(row, size);
-        machine.rows(part);
         for column in (0..columns).step_by(LANES) {
             let (points, at) = (LANES.min(columns - column), row * pitch + column);
             let straight = (0..machine.results()).find(|&root| {

@@ -1,9 +1,9 @@
 //! Runs a pass of a chain over a block.
 
-use super::affine::{AffineRow, Shift, Steps, scale};
+use super::affine::{AffineRows, RowConstant, Spaced, affine_points};
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
-use super::step::{Affine, ChainStep, Linear, Pass};
+use super::step::{Affine, CONSTANTS, ChainStep, Linear, Pass};
 use super::stream::Stream;
 use super::vectors::Instructions;
 use pulp::Simd;
@@ -111,42 +111,66 @@ impl<'a> Rows<'a, '_> {
 
     /// Runs an affine pass. `store` stores vectors.
     #[inline(always)]
-    fn affine<S: Simd>(mut self, simd: S, affine: Affine, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
-        let Affine { constants, times, plus } = affine;
-        let block = self.block;
-        let [a, b, c] = constants;
-        let (a, b, c) = (self.constant(a), self.constant(b), self.constant(c));
-        let factors = times.map_or(Lanes::Same(1.0), |other| self.operand(other));
-        let (sign, terms) = plus.map_or((1.0, Lanes::Same(-0.0)), |(sign, other)| (sign, self.operand(other)));
-        let (is_shift, times, plus) = (affine.is_shift(), times.is_some(), plus.is_some());
-        for (n, out, value) in self.iter() {
-            let scales = [scale(a, block, n), scale(b, block, n), scale(c, block, n)];
-            let row = AffineRow { factors: block.row(factors, n), sign, terms: block.row(terms, n) };
-            match value {
-                Row::Each(x) if is_shift => {
-                    row.compute_each(simd, out, x, Shift::of(simd, scales), (times, plus), store)
-                }
-                Row::Each(x) => row.compute_each(simd, out, x, Steps::of(simd, scales), (times, plus), store),
-                Row::Same(x) => row.compute_same(out, x, scales),
+    fn affine<S: Simd>(self, simd: S, affine: Affine, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
+        let constants = self.constants(affine);
+        let operand = |position: u16| self.operand(position);
+        let factors = affine.times.map(operand);
+        let (sign, terms) = affine.plus.map_or((1.0, None), |(sign, position)| (sign, Some(operand(position))));
+        let (rows, stride, block, is_shift) = (self.from.rows, self.stride, self.block, affine.is_shift());
+        let even = |lanes: Option<Lanes<'a, f32>>| match lanes {
+            Some(lanes) => block.spaced(lanes).map(Some),
+            None => Some(None),
+        };
+        let all = match (self.from.spaced(self.value), even(factors), even(terms)) {
+            (Some(values), Some(factors), Some(terms)) => {
+                Some(AffineRows { values, constants, factors, sign, terms, is_shift })
             }
+            _ => None,
+        };
+        let size = if all.is_some() { rows } else { 1 };
+        for n in (0..rows).step_by(size.max(1)) {
+            let Some(out) = self.out.get_mut(n * stride..) else { return };
+            let constants = constants.map(|constant| constant.at(n));
+            let row = |lanes: Lanes<'a, f32>| block.row(lanes, n);
+            let part = match (all, self.from.row(self.value, n)) {
+                (Some(all), _) => all,
+                (None, Row::Each(values)) => {
+                    let one = |lanes: Lanes<'a, f32>| Spaced::one(row(lanes), values.len());
+                    let (factors, terms) = (factors.map(one), terms.map(one));
+                    AffineRows {
+                        values: Spaced::one(Row::Each(values), values.len()),
+                        constants,
+                        factors,
+                        sign,
+                        terms,
+                        is_shift,
+                    }
+                }
+                (None, Row::Same(value)) => {
+                    let Some(out) = out.get_mut(..self.from.points) else { return };
+                    let scaled = constants.iter().fold(value, |x, constant| {
+                        let (factor, term) = constant.scale(0);
+                        x * factor + term
+                    });
+                    let (factors, terms) = (factors.map_or(Row::Same(1.0), row), terms.map_or(Row::Same(-0.0), row));
+                    affine_points(out, scaled, factors, (terms, sign));
+                    continue;
+                }
+            };
+            part.compute(simd, out, (size, stride), store);
         }
     }
 
-    /// The constants of row `n` of a pass for which [`Affine::is_shift`] holds.
+    /// The constants of a pass.
     #[inline(always)]
-    pub(super) fn shift<S: Simd>(&self, simd: S, affine: Affine, n: usize) -> Shift<S> {
-        let [a, b, c] = affine.constants;
-        let (a, b, c) = (self.constant(a), self.constant(b), self.constant(c));
-        Shift::of(simd, [scale(a, self.block, n), scale(b, self.block, n), scale(c, self.block, n)])
+    pub(super) fn constants(&self, affine: Affine) -> [RowConstant<'a>; CONSTANTS] {
+        affine.constants.map(|constant| self.constant(constant))
     }
 
     /// A linear function that is the same for all points of a row.
     #[inline(always)]
-    fn constant(&self, constant: Option<(Linear, u16)>) -> (Linear, Lanes<'a, f32>) {
-        match constant {
-            Some((linear, other)) => (linear, self.operand(other)),
-            None => (Linear::Times, Lanes::Same(1.0)),
-        }
+    fn constant(&self, constant: Option<(Linear, u16)>) -> RowConstant<'a> {
+        constant.map_or(RowConstant::NONE, |(linear, other)| RowConstant::of(linear, self.operand(other), self.block))
     }
 
     /// Applies a unary function. The row loop is not duplicated per function, to limit code size.

@@ -122,7 +122,6 @@ fn reduce(
     let size = tile_rows(width);
     for (n, results) in results.chunks_mut(size).enumerate() {
         let part = inputs.part(n * size, size);
-        machine.rows(part);
         let mut squares = squares.as_deref_mut().and_then(|squares| squares.chunks_mut(size).nth(n));
         for start in (0..width).step_by(LANES) {
             let points = LANES.min(width - start);

@@ -357,7 +357,6 @@ fn combine(
     }
     for row in (0..inputs.rows).step_by(tile_rows(width)) {
         let part = inputs.part(row, tile_rows(width));
-        machine.rows(part);
         for start in (0..width).step_by(LANES) {
             let points = (first + start, LANES.min(width - start));
             let straight = sums.iter_mut().position(|(root, owners)| {

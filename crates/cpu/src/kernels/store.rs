@@ -172,13 +172,13 @@ impl Writer<'_> {
             if low >= high {
                 continue;
             }
+            machine.rows(inputs);
             if group.compute(machine, targets, inputs, (first, low), high - low) {
                 continue;
             }
             let (size, width) = group.tile(inputs.rows, high - low);
             for start in (0..inputs.rows).step_by(size) {
                 let part = inputs.part(start, size);
-                machine.rows(part);
                 for column in (low..high).step_by(width) {
                     let (at, points) = ((first + start, column), width.min(high - column));
                     let done = group.stores.iter().position(|store| {
@@ -219,7 +219,6 @@ impl Group {
     ) -> bool {
         let [store] = &self.stores[..] else { return false };
         let Some(target) = targets.get_mut(store.target).filter(|_| self.program.streams) else { return false };
-        machine.rows(inputs);
         store.compute(machine, target, inputs, at, points)
     }
 }

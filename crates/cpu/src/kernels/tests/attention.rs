@@ -212,6 +212,24 @@ fn a_mask_may_depend_on_the_head() {
     assert_close(&out[0], &expected(&kernel, &data, &lengths), 3e-6);
 }
 
+/// Masks of samples of one length are shared only between samples of which the mask reads the same.
+#[test]
+fn a_mask_may_depend_on_the_sample() {
+    let by_number = attention(DType::F32, [16, 16], false, |dag, sample, _, i, j| {
+        let distance = dag.binary(BinaryOp::Sub, i, j);
+        let step = dag.int(19);
+        let window = dag.binary(BinaryOp::Mul, sample, step);
+        Some(dag.binary(BinaryOp::Le, distance, window))
+    });
+    let lengths = [60; 5];
+    for kernel in [kernel(DType::F32, 16, 16, true, false), by_number] {
+        let mut data = data(DType::F32, &lengths, 16, 16, &[1, 2, 3, 4, 5]);
+        data[4] = Data::Host(vec![58, 21, 21, 0, 58]);
+        let out = run_on_any_threads(&kernel, &data, &vec![5, 300]);
+        assert_close(&out[0], &expected(&kernel, &data, &lengths), 3e-6);
+    }
+}
+
 #[test]
 fn long_samples_are_cut_into_spans() {
     let lengths = [1100];
