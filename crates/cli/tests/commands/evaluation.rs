@@ -2,10 +2,12 @@
 
 use crate::import::{block, golden, import, page, run_commands};
 use crate::program::{DEMO, Folder, Run, run, users};
+use rewire::weights::Weights;
 use serde_json::Value;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// Differences of losses and metrics.
+/// Differences of losses, metrics and similarities.
 const TOLERANCE: f64 = 1e-5;
 
 /// Differences of AUCs.
@@ -43,12 +45,40 @@ pub fn check(name: &str, model: &Path, more: &[&str]) {
         let actual = found[if is_loss { "losses" } else { "metrics" }].get(metric);
         let tolerance = if metric.contains("auc") { AUC_TOLERANCE } else { TOLERANCE };
         let is_near = match (actual.map(Value::as_f64), expected.as_f64()) {
-            (Some(Some(actual)), Some(expected)) => (actual - expected).abs() <= tolerance,
+            (Some(Some(actual)), Some(expected)) => {
+                let recall = metric.strip_prefix("recall@").map(|k| recalls(name, k.parse().unwrap()));
+                let range = recall.unwrap_or(expected..=expected);
+                let is_near = |value| range.start() - tolerance <= value && value <= range.end() + tolerance;
+                assert!(is_near(expected), "{name}, {metric}: {expected} is not in {range:?}");
+                is_near(actual)
+            }
             (Some(None), None) => true,
             _ => false,
         };
         assert!(is_near, "{name}, {metric}: expected {expected}, got {actual:?}");
     }
+}
+
+/// All values that the recall at `k` can have by the reference's similarities: of two that differ by rounding, such as those of the own item and of the
+/// same one among the negatives, either may be the larger one.
+fn recalls(name: &str, k: usize) -> RangeInclusive<f64> {
+    let reference = Weights::read(&golden(name).join("expected.safetensors")).unwrap();
+    let (mut rows, mut sure, mut possible) = (0, 0, 0);
+    for batch in 0.. {
+        let Some(similarities) = reference.get(&format!("similarity.batch{batch}")).unwrap() else { break };
+        let [height, width] = similarities.shape()[..] else { panic!("{name}: {:?}", similarities.shape()) };
+        for (index, row) in similarities.to_f64().chunks(width).enumerate() {
+            // Items of other rows, or negatives that follow the own item.
+            let mut others = row.to_vec();
+            let own = others.remove(if width == height { index } else { 0 });
+            others.sort_by(|a, b| b.total_cmp(a));
+            let margin = TOLERANCE * row.iter().fold(0.0_f64, |most, value| most.max(value.abs()));
+            rows += 1;
+            sure += usize::from(own > others[k - 1] + margin);
+            possible += usize::from(own >= others[k - 1] - margin);
+        }
+    }
+    sure as f64 / rows as f64..=possible as f64 / rows as f64
 }
 
 #[test]
