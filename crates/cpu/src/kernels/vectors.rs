@@ -61,6 +61,19 @@ impl<S: Simd> Vectors for Instructions<S> {
         arch::mul_add(self.0, a, b, c)
     }
 
+    /// Vector instructions return the second operand, or NaN, if either is NaN.
+    #[inline(always)]
+    fn at_least(self, x: S::f32s, low: f32) -> S::f32s {
+        let low = self.splat(low);
+        if S::F32_LANES == 1 { self.select(self.less(x, low), low, x) } else { self.0.max_f32s(low, x) }
+    }
+
+    #[inline(always)]
+    fn at_most(self, x: S::f32s, high: f32) -> S::f32s {
+        let high = self.splat(high);
+        if S::F32_LANES == 1 { self.select(self.less(high, x), high, x) } else { self.0.min_f32s(high, x) }
+    }
+
     #[inline(always)]
     fn splat(self, x: f32) -> S::f32s {
         self.0.splat_f32s(x)

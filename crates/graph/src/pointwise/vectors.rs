@@ -27,6 +27,10 @@ pub trait Vectors: Copy {
     fn abs(self, x: Self::Floats) -> Self::Floats;
     /// Square root.
     fn sqrt(self, x: Self::Floats) -> Self::Floats;
+    /// The larger of `x` and `low`; NaN stays NaN.
+    fn at_least(self, x: Self::Floats, low: f32) -> Self::Floats;
+    /// The smaller of `x` and `high`; NaN stays NaN.
+    fn at_most(self, x: Self::Floats, high: f32) -> Self::Floats;
     /// Applies a function to each float.
     fn each(self, x: Self::Floats, function: impl Fn(f32) -> f32) -> Self::Floats;
     /// Applies a function to each pair of floats.
@@ -69,9 +73,7 @@ pub trait Vectors: Copy {
     /// `x` clamped to `low..=high`; NaN stays NaN.
     #[inline(always)]
     fn clamp(self, x: Self::Floats, low: f32, high: f32) -> Self::Floats {
-        let (low, high) = (self.splat(low), self.splat(high));
-        let x = self.select(self.less(x, low), low, x);
-        self.select(self.less(high, x), high, x)
+        self.at_most(self.at_least(x, low), high)
     }
 
     /// `y`, which is not negative, with the sign of `x`.

@@ -5,15 +5,17 @@ use std::f32::consts::{FRAC_1_SQRT_2, LOG2_E};
 
 const LN2_HIGH: f32 = 0.693_359_4;
 const LN2_LOW: f32 = -2.121_944_4e-4;
-/// Adding it rounds to an integer, which is then in the low bits.
-const ROUNDER: f32 = 12_582_912.0;
+/// Adding it rounds to an integer, which is then in the low bits, plus [`BIAS`].
+const ROUNDER: f32 = 12_582_912.0 + BIAS as f32;
+/// The exponent of 1, as bits of a float have it.
+const BIAS: u32 = 127;
 /// The lowest bit of a float's exponent.
 const EXPONENT: u32 = 23;
 const SIGN: u32 = 1 << 31;
-/// `(e^x - 1 - x) / x^2` as a polynomial of `x`.
-const EXPM1: [f32; 6] = [0.5, 1.0 / 6.0, 1.0 / 24.0, 1.0 / 120.0, 1.0 / 720.0, 1.0 / 5040.0];
+/// `(e^x - 1 - x) / x^2` as a polynomial of `x`: a minimax fit of `e^x` for `|x| < 0.35`.
+const EXPM1: [f32; 5] = [0.499_999_94, 0.166_665_2, 0.041_668_404, 0.008_368_899, 0.001_381_422_2];
 
-/// `x = n ln 2 + r`: `(n, r)`, with `n` in the low bits of an integer, whose next nine bits are zero.
+/// `x = n ln 2 + r`: `(n, r)`, with `n` + [`BIAS`] in the low bits of an integer, whose next nine bits are zero.
 #[inline(always)]
 fn reduce<V: Vectors>(v: V, x: V::Floats) -> (V::Words, V::Floats) {
     let rounder = v.splat(ROUNDER);
@@ -29,10 +31,16 @@ fn expm1_reduced<V: Vectors>(v: V, r: V::Floats) -> V::Floats {
     v.mul_add(v.mul(r, r), v.polynomial(r, EXPM1), r)
 }
 
-/// `2^(n + offset)` for the low bits `n`, if that is from -126 to 127.
+/// `e^r` for `|r| < 0.35`.
 #[inline(always)]
-fn power_of_two<V: Vectors>(v: V, n: V::Words, offset: i32) -> V::Floats {
-    let biased = v.add_words(n, v.splat_word((127 + offset) as u32));
+fn exp_reduced<V: Vectors>(v: V, r: V::Floats) -> V::Floats {
+    let [a, b, c, d, e] = EXPM1;
+    v.polynomial(r, [1.0, 1.0, a, b, c, d, e])
+}
+
+/// `2^n` for the low bits `n` + [`BIAS`], if `n` is from -126 to 127; infinity for 128.
+#[inline(always)]
+fn power_of_two<V: Vectors>(v: V, biased: V::Words) -> V::Floats {
     v.of_bits(v.shift_up(biased, EXPONENT))
 }
 
@@ -40,7 +48,14 @@ fn power_of_two<V: Vectors>(v: V, n: V::Words, offset: i32) -> V::Floats {
 #[inline(always)]
 pub(super) fn exp_within<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
     let (n, r) = reduce(v, x);
-    v.mul(v.add(expm1_reduced(v, r), v.splat(1.0)), power_of_two(v, n, 0))
+    v.mul(exp_reduced(v, r), power_of_two(v, n))
+}
+
+/// `1 + e^-x`; infinity where `e^-x` is nearly beyond the range of floats.
+#[inline(always)]
+fn one_plus_exp_of_negative<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
+    let (n, r) = reduce(v, v.neg(v.clamp(x, -89.0, 87.0)));
+    v.mul_add(exp_reduced(v, r), power_of_two(v, n), v.splat(1.0))
 }
 
 impl Unary for Exp {
@@ -64,11 +79,10 @@ fn exponential4(x: vec4<f32>) -> vec4<f32> {
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
         let (n, r) = reduce(v, v.clamp(x, -104.0, 89.0));
-        // Half of `n`, plus 128.
-        let half = v.shift_down(v.add_words(n, v.splat_word(256)), 1);
-        let y = v.add(expm1_reduced(v, r), v.splat(1.0));
-        let y = v.mul(y, power_of_two(v, half, -128));
-        v.mul(y, power_of_two(v, v.sub_words(n, half), 128))
+        let bias = v.splat_word(BIAS);
+        let half = v.shift_down(v.add_words(n, bias), 1);
+        let y = v.mul(exp_reduced(v, r), power_of_two(v, half));
+        v.mul(y, power_of_two(v, v.add_words(v.sub_words(n, half), bias)))
     }
 
     fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
@@ -142,8 +156,7 @@ fn sigmoid4(x: vec4<f32>) -> vec4<f32> {
 
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        let one = v.splat(1.0);
-        v.div(one, v.add(one, Exp::lanes(v, v.neg(x))))
+        v.div(v.splat(1.0), one_plus_exp_of_negative(v, x))
     }
 
     fn gradient<A: Algebra>(at: &mut A, _: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
@@ -172,12 +185,7 @@ fn silu4(x: vec4<f32>) -> vec4<f32> {
 
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        let (one, limit) = (v.splat(1.0), v.splat(-88.0));
-        let (n, r) = reduce(v, v.clamp(v.neg(x), -87.0, 88.0));
-        let scale = power_of_two(v, n, 0);
-        let e = v.mul_add(expm1_reduced(v, r), scale, scale);
-        let y = v.div(x, v.add(one, e));
-        v.select(v.less(x, limit), v.mul(v.splat(0.0), y), y)
+        v.div(x, one_plus_exp_of_negative(v, x))
     }
 
     fn gradient<A: Algebra>(at: &mut A, x: &A::Value, y: &A::Value, g: &A::Value) -> Option<A::Value> {
@@ -251,8 +259,8 @@ fn tanh_of(x: f32) -> f32 {
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
         let (one, two) = (v.splat(1.0), v.splat(2.0));
-        let (n, r) = reduce(v, v.clamp(v.mul(two, v.abs(x)), 0.0, 20.0));
-        let scale = power_of_two(v, n, 0);
+        let (n, r) = reduce(v, v.mul(two, v.at_most(v.abs(x), 10.0)));
+        let scale = power_of_two(v, n);
         let e = v.mul_add(scale, expm1_reduced(v, r), v.sub(scale, one));
         v.signed(v.div(e, v.add(e, two)), x)
     }

@@ -17,8 +17,7 @@ impl Unary for Relu {
 
     #[inline(always)]
     fn lanes<V: Vectors>(v: V, x: V::Floats) -> V::Floats {
-        let zero = v.splat(0.0);
-        v.select(v.less(x, zero), zero, x)
+        v.at_least(x, 0.0)
     }
 
     fn interval<A: Algebra>(at: &mut A, _: Scalar, a: &Bounds<A>) -> Option<Bounds<A>> {
