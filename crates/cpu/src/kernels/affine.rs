@@ -6,76 +6,138 @@ use super::lanes::{Lanes, Row};
 use super::step::{CONSTANTS, Linear};
 use pulp::Simd;
 
-/// An affine pass over rows. Factors and terms are read only where the pass has them.
+/// An affine pass over rows.
 #[derive(Clone, Copy)]
 pub(super) struct AffineRows<'a> {
     pub values: Spaced<'a>,
     pub constants: [RowConstant<'a>; CONSTANTS],
     pub factors: Option<Spaced<'a>>,
-    pub sign: f32,
-    pub terms: Option<Spaced<'a>>,
+    pub terms: Terms<'a>,
     /// True if [`Affine::is_shift`](super::step::Affine::is_shift) holds.
     pub is_shift: bool,
 }
 
-impl AffineRows<'_> {
-    /// Applies the constants, then factors, then terms. Rounds as separate steps would. Rows of `out` are `stride` apart.
+/// What is added in an affine pass, the same for all points of a row or with a sign.
+#[derive(Clone, Copy)]
+pub(super) enum Terms<'a> {
+    None,
+    Row(RowConstant<'a>),
+    Each(f32, Spaced<'a>),
+}
+
+impl<'a> Terms<'a> {
+    /// The terms of a block's rows; `None` if they are not evenly spaced.
     #[inline(always)]
-    pub(super) fn compute<S: Simd>(
-        self,
-        simd: S,
-        out: &mut [f32],
-        (rows, stride): (usize, usize),
-        store: impl Fn(&mut S::f32s, S::f32s) + Copy,
-    ) {
-        match self.is_shift {
-            true => self.with_constants::<S, Shift<S>>(simd, out, (rows, stride), store),
-            false => self.with_constants::<S, Steps<S>>(simd, out, (rows, stride), store),
+    pub(super) fn of(terms: Option<(f32, Lanes<'a, f32>)>, block: Block) -> Option<Self> {
+        match terms {
+            None => Some(Self::None),
+            Some((sign, operand @ (Lanes::Same(_) | Lanes::Rows(_)))) => {
+                let linear = if sign < 0.0 { Linear::Minus } else { Linear::Plus };
+                Some(Self::Row(RowConstant::of(linear, operand, block)))
+            }
+            Some((sign, operand)) => Some(Self::Each(sign, block.spaced(operand)?)),
         }
     }
 
+    /// The terms of a single row.
     #[inline(always)]
-    fn with_constants<S: Simd, C: Constants<S>>(
+    pub(super) fn one(sign: f32, row: Row<'a, f32>, points: usize) -> Self {
+        match row {
+            Row::Same(value) => Self::Row(RowConstant::fixed(Linear::Plus, value * sign)),
+            Row::Each(_) => Self::Each(sign, Spaced::one(row, points)),
+        }
+    }
+}
+
+/// [`Terms`] of a loop.
+const NO_TERMS: u8 = 0;
+const ROW_TERM: u8 = 1;
+const EACH_TERM: u8 = 2;
+
+/// The rows that a pass writes.
+pub(super) struct RowsOut<'s> {
+    pub out: &'s mut [f32],
+    pub rows: usize,
+    pub stride: usize,
+}
+
+impl AffineRows<'_> {
+    /// Applies the constants, then factors, then terms, and `store`s the results. Rounds as separate steps would.
+    #[inline(always)]
+    pub(super) fn compute<S: Simd>(self, simd: S, to: RowsOut<'_>, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
+        match self.is_shift {
+            true => self.each_row_with::<S, Shift<S>>(simd, to, unchanged, store),
+            false => self.each_row_with::<S, Steps<S>>(simd, to, unchanged, store),
+        }
+    }
+
+    /// [`AffineRows::compute`], then a function.
+    #[inline(always)]
+    pub(super) fn compute_then<S: Simd>(self, simd: S, to: RowsOut<'_>, then: impl Fn(S::f32s) -> S::f32s + Copy) {
+        self.each_row_with::<S, Steps<S>>(
+            simd,
+            to,
+            then,
+            #[inline(always)]
+            |out, value| *out = value,
+        );
+    }
+
+    #[inline(always)]
+    fn each_row_with<S: Simd, C: Constants<S>>(
         self,
         simd: S,
-        out: &mut [f32],
-        size: (usize, usize),
+        to: RowsOut<'_>,
+        then: impl Fn(S::f32s) -> S::f32s + Copy,
         store: impl Fn(&mut S::f32s, S::f32s) + Copy,
     ) {
         match (self.factors, self.terms) {
-            (None, None) => self.each_row::<S, C, false, false>(simd, out, size, [self.values; 2], store),
-            (None, Some(terms)) => self.each_row::<S, C, false, true>(simd, out, size, [self.values, terms], store),
-            (Some(factors), None) => self.each_row::<S, C, true, false>(simd, out, size, [factors, self.values], store),
-            (Some(factors), Some(terms)) => self.each_row::<S, C, true, true>(simd, out, size, [factors, terms], store),
+            (None, Terms::None) => self.each_row::<S, C, false, NO_TERMS>(simd, to, then, store),
+            (None, Terms::Row(_)) => self.each_row::<S, C, false, ROW_TERM>(simd, to, then, store),
+            (None, Terms::Each(..)) => self.each_row::<S, C, false, EACH_TERM>(simd, to, then, store),
+            (Some(_), Terms::None) => self.each_row::<S, C, true, NO_TERMS>(simd, to, then, store),
+            (Some(_), Terms::Row(_)) => self.each_row::<S, C, true, ROW_TERM>(simd, to, then, store),
+            (Some(_), Terms::Each(..)) => self.each_row::<S, C, true, EACH_TERM>(simd, to, then, store),
         }
     }
 
     #[inline(always)]
-    fn each_row<S: Simd, C: Constants<S>, const T: bool, const P: bool>(
+    fn each_row<S: Simd, C: Constants<S>, const T: bool, const P: u8>(
         self,
         simd: S,
-        out: &mut [f32],
-        (rows, stride): (usize, usize),
-        [factors, terms]: [Spaced<'_>; 2],
+        RowsOut { out, rows, stride }: RowsOut<'_>,
+        then: impl Fn(S::f32s) -> S::f32s,
         store: impl Fn(&mut S::f32s, S::f32s),
     ) {
-        let sign = simd.splat_f32s(self.sign);
+        let factors = self.factors.filter(|_| T).unwrap_or(self.values);
+        let (row_term, sign, terms) = match self.terms {
+            Terms::Each(sign, terms) if P == EACH_TERM => (RowConstant::NONE, sign, terms),
+            Terms::Row(term) => (term, 1.0, self.values),
+            _ => (RowConstant::NONE, 1.0, self.values),
+        };
+        let sign = simd.splat_f32s(sign);
         for (n, out) in out.chunks_mut(stride.max(1)).take(rows).enumerate() {
             let Some(out) = out.get_mut(..self.values.points) else { continue };
             let constants = C::of(simd, self.constants.map(|constant| constant.scale(n)));
-            let function = Function::<S, C, T, P> { constants, sign };
+            let term = simd.splat_f32s(if P == ROW_TERM { row_term.scale(n).1 } else { 0.0 });
+            let function = Function::<S, C, T, P> { constants, sign, term };
             let (out, rest) = S::as_mut_simd_f32s(out);
             let [(values, x), (factors, factor), (terms, term)] =
                 [self.values, factors, terms].map(|rows| S::as_simd_f32s(rows.row(n)));
             for (((out, &x), &factor), &term) in out.iter_mut().zip(values).zip(factors).zip(terms) {
-                store(out, function.apply(simd, x, factor, term));
+                store(out, then(function.apply(simd, x, factor, term)));
             }
             if !rest.is_empty() {
                 let [x, factor, term] = [x, factor, term].map(|last| simd.partial_load_f32s(last));
-                simd.partial_store_f32s(rest, function.apply(simd, x, factor, term));
+                simd.partial_store_f32s(rest, then(function.apply(simd, x, factor, term)));
             }
         }
     }
+}
+
+#[inline(always)]
+fn unchanged<T>(x: T) -> T {
+    x
 }
 
 /// Rows of floats, `pitch` apart.
@@ -163,23 +225,25 @@ impl<'a> RowConstant<'a> {
     }
 }
 
-/// An affine function of vectors, with a factor if `T` and a term if `P`.
-struct Function<S: Simd, C, const T: bool, const P: bool> {
+/// An affine function of vectors, with a factor if `T`, and the terms `P`.
+struct Function<S: Simd, C, const T: bool, const P: u8> {
     constants: C,
     sign: S::f32s,
+    term: S::f32s,
 }
 
-impl<S: Simd, C: Constants<S>, const T: bool, const P: bool> Function<S, C, T, P> {
+impl<S: Simd, C: Constants<S>, const T: bool, const P: u8> Function<S, C, T, P> {
     #[inline(always)]
     fn apply(&self, simd: S, x: S::f32s, factor: S::f32s, term: S::f32s) -> S::f32s {
         let mut x = self.constants.apply(simd, x);
         if T {
             x = simd.mul_f32s(x, factor);
         }
-        if P {
-            x = arch::mul_add(simd, term, self.sign, x);
+        match P {
+            ROW_TERM => simd.add_f32s(x, self.term),
+            EACH_TERM => arch::mul_add(simd, term, self.sign, x),
+            _ => x,
         }
-        x
     }
 }
 

@@ -1,14 +1,17 @@
 //! Runs a pass of a chain over a block.
 
-use super::affine::{AffineRows, RowConstant, Spaced, affine_points};
+use super::affine::{AffineRows, RowConstant, RowsOut, Spaced, Terms, affine_points};
 use super::chain::Block;
 use super::lanes::{Lanes, Row};
 use super::step::{Affine, CONSTANTS, ChainStep, Linear, Pass};
 use super::stream::Stream;
 use super::vectors::Instructions;
-use pulp::Simd;
-use rewire_graph::pointwise::functions::{Arithmetic, BinaryVisitor, Comparison, Unary, UnaryVisitor};
+use pulp::{NullaryFnOnce, Simd};
+use rewire_graph::pointwise::functions::{
+    Arithmetic, BinaryVisitor, Comparison, Exp, Sigmoid, Silu, Tanh, Unary, UnaryVisitor,
+};
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
+use std::marker::PhantomData;
 
 /// The input and output of a pass over a block.
 pub(super) struct Rows<'a, 's> {
@@ -96,7 +99,7 @@ impl<'a> Rows<'a, '_> {
     pub(super) fn stream<S: Simd>(self, simd: S, pass: Pass, stream: &Stream<'_>) -> bool {
         let rows_fit = self.stride.is_multiple_of(S::F32_LANES) && self.from.points.is_multiple_of(S::F32_LANES);
         match (pass, stream.vectors::<S>(self.out)) {
-            (Pass::Affine(affine), Some(vectors)) if rows_fit && self.is_each() => {
+            (Pass::Affine(affine), Some(vectors)) if rows_fit && self.is_each() && affine.then.is_none() => {
                 self.affine(
                     simd,
                     affine,
@@ -112,52 +115,60 @@ impl<'a> Rows<'a, '_> {
     /// Runs an affine pass. `store` stores vectors.
     #[inline(always)]
     fn affine<S: Simd>(self, simd: S, affine: Affine, store: impl Fn(&mut S::f32s, S::f32s) + Copy) {
-        let constants = self.constants(affine);
-        let operand = |position: u16| self.operand(position);
-        let factors = affine.times.map(operand);
-        let (sign, terms) = affine.plus.map_or((1.0, None), |(sign, position)| (sign, Some(operand(position))));
-        let (rows, stride, block, is_shift) = (self.from.rows, self.stride, self.block, affine.is_shift());
-        let even = |lanes: Option<Lanes<'a, f32>>| match lanes {
-            Some(lanes) => block.spaced(lanes).map(Some),
-            None => Some(None),
-        };
-        let all = match (self.from.spaced(self.value), even(factors), even(terms)) {
-            (Some(values), Some(factors), Some(terms)) => {
-                Some(AffineRows { values, constants, factors, sign, terms, is_shift })
-            }
-            _ => None,
-        };
+        let Affine { constants: _, times, plus, then } = affine;
+        let (constants, is_shift) = (self.constants(affine), affine.is_shift());
+        let (rows, stride, block) = (self.from.rows, self.stride, self.block);
+        let factors = times.map(|position| self.operand(position));
+        let terms = plus.map(|(sign, position)| (sign, self.operand(position)));
+        let all =
+            match (self.from.spaced(self.value), factors.map(|factors| block.spaced(factors)), Terms::of(terms, block))
+            {
+                (Some(values), None, Some(terms)) => {
+                    Some(AffineRows { values, constants, factors: None, terms, is_shift })
+                }
+                (Some(values), Some(Some(factors)), Some(terms)) => {
+                    Some(AffineRows { values, constants, factors: Some(factors), terms, is_shift })
+                }
+                _ => None,
+            };
+        // Operands whose rows are not evenly spaced are bound row by row.
         let size = if all.is_some() { rows } else { 1 };
         for n in (0..rows).step_by(size.max(1)) {
             let Some(out) = self.out.get_mut(n * stride..) else { return };
-            let constants = constants.map(|constant| constant.at(n));
             let row = |lanes: Lanes<'a, f32>| block.row(lanes, n);
             let part = match (all, self.from.row(self.value, n)) {
                 (Some(all), _) => all,
-                (None, Row::Each(values)) => {
-                    let one = |lanes: Lanes<'a, f32>| Spaced::one(row(lanes), values.len());
-                    let (factors, terms) = (factors.map(one), terms.map(one));
-                    AffineRows {
-                        values: Spaced::one(Row::Each(values), values.len()),
-                        constants,
-                        factors,
-                        sign,
-                        terms,
-                        is_shift,
-                    }
-                }
+                (None, Row::Each(values)) => AffineRows {
+                    values: Spaced::one(Row::Each(values), values.len()),
+                    constants: constants.map(|constant| constant.at(n)),
+                    factors: factors.map(|factors| Spaced::one(row(factors), values.len())),
+                    terms: terms.map_or(Terms::None, |(sign, terms)| Terms::one(sign, row(terms), values.len())),
+                    is_shift,
+                },
                 (None, Row::Same(value)) => {
                     let Some(out) = out.get_mut(..self.from.points) else { return };
                     let scaled = constants.iter().fold(value, |x, constant| {
-                        let (factor, term) = constant.scale(0);
+                        let (factor, term) = constant.scale(n);
                         x * factor + term
                     });
-                    let (factors, terms) = (factors.map_or(Row::Same(1.0), row), terms.map_or(Row::Same(-0.0), row));
+                    let factors = factors.map_or(Row::Same(1.0), row);
+                    let (sign, terms) = terms.map_or((1.0, Row::Same(-0.0)), |(sign, terms)| (sign, row(terms)));
                     affine_points(out, scaled, factors, (terms, sign));
+                    let Some(op) = then else { continue };
+                    for out in out.chunks_mut(COPIES) {
+                        let mut values = [0.0; COPIES];
+                        let values = &mut values[..out.len()];
+                        values.copy_from_slice(out);
+                        curve(op, Mapped { simd, out, values });
+                    }
                     continue;
                 }
             };
-            part.compute(simd, out, (size, stride), store);
+            let to = RowsOut { out, rows: size, stride };
+            match then {
+                None => simd.vectorize(AffineOnly { simd, part, to, store }),
+                Some(op) => curve(op, AffineThen { simd, part, to }),
+            }
         }
     }
 
@@ -257,14 +268,89 @@ impl<S: Simd> UnaryVisitor for Mapped<'_, S> {
 
     #[inline(always)]
     fn visit<F: Unary>(self) {
-        let v = Instructions(self.simd);
+        self.simd.vectorize(With::<_, F>(self, PhantomData));
+    }
+}
+
+impl<S: Simd, F: Unary> NullaryFnOnce for With<Mapped<'_, S>, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Mapped { simd, out, values } = self.0;
+        let v = Instructions(simd);
         map(
-            self.simd,
-            self.out,
-            self.values,
+            simd,
+            out,
+            values,
             #[inline(always)]
             |x| F::lanes(v, x),
         );
+    }
+}
+
+/// Work with one function `F`. [`Simd::vectorize`] compiles it apart: all functions together would need megabytes of a thread's
+/// stack in debug builds.
+struct With<W, F>(W, PhantomData<F>);
+
+/// An affine pass.
+struct AffineOnly<'a, 's, S, F> {
+    simd: S,
+    part: AffineRows<'a>,
+    to: RowsOut<'s>,
+    store: F,
+}
+
+impl<S: Simd, F: Fn(&mut S::f32s, S::f32s) + Copy> NullaryFnOnce for AffineOnly<'_, '_, S, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        self.part.compute(self.simd, self.to, self.store);
+    }
+}
+
+/// An affine pass, then a unary function.
+struct AffineThen<'a, 's, S> {
+    simd: S,
+    part: AffineRows<'a>,
+    to: RowsOut<'s>,
+}
+
+impl<S: Simd, F: Unary> NullaryFnOnce for With<AffineThen<'_, '_, S>, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let AffineThen { simd, part, to } = self.0;
+        let v = Instructions(simd);
+        part.compute_then(
+            simd,
+            to,
+            #[inline(always)]
+            |x| F::lanes(v, x),
+        );
+    }
+}
+
+/// Calls a visitor with one of [`CURVES`](super::step::CURVES).
+#[inline(always)]
+fn curve<V: UnaryVisitor<Output = ()>>(op: UnaryOp, visitor: V) {
+    match op {
+        UnaryOp::Exp => visitor.visit::<Exp>(),
+        UnaryOp::Sigmoid => visitor.visit::<Sigmoid>(),
+        UnaryOp::Silu => visitor.visit::<Silu>(),
+        UnaryOp::Tanh => visitor.visit::<Tanh>(),
+        _ => debug_assert!(false, "{op:?} is a pass of its own"),
+    }
+}
+
+impl<S: Simd> UnaryVisitor for AffineThen<'_, '_, S> {
+    type Output = ();
+
+    #[inline(always)]
+    fn visit<F: Unary>(self) {
+        self.simd.vectorize(With::<_, F>(self, PhantomData));
     }
 }
 
@@ -288,7 +374,18 @@ impl<S: Simd> BinaryVisitor for Zipped<'_, S> {
 
     #[inline(always)]
     fn arithmetic<F: Arithmetic>(self) {
-        let Self { simd, out, operands } = self;
+        self.simd.vectorize(With::<_, F>(self, PhantomData));
+    }
+
+    fn comparison<F: Comparison>(self) {}
+}
+
+impl<S: Simd, F: Arithmetic> NullaryFnOnce for With<Zipped<'_, S>, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Zipped { simd, out, operands } = self.0;
         let v = Instructions(simd);
         match operands {
             Pair::SameRight(a, b) => {
@@ -324,8 +421,6 @@ impl<S: Simd> BinaryVisitor for Zipped<'_, S> {
             }
         }
     }
-
-    fn comparison<F: Comparison>(self) {}
 }
 
 /// Selects the third value where a comparison of the first two is true, and the fourth elsewhere.
@@ -342,7 +437,16 @@ impl<S: Simd> BinaryVisitor for Chosen<'_, S> {
 
     #[inline(always)]
     fn comparison<F: Comparison>(self) {
-        let Self { simd, out, values } = self;
+        self.simd.vectorize(With::<_, F>(self, PhantomData));
+    }
+}
+
+impl<S: Simd, F: Comparison> NullaryFnOnce for With<Chosen<'_, S>, F> {
+    type Output = ();
+
+    #[inline(always)]
+    fn call(self) {
+        let Chosen { simd, out, values } = self.0;
         let v = Instructions(simd);
         let (out, rest) = S::as_mut_simd_f32s(out);
         let [a, b, yes, no] = values.map(|values| S::as_simd_f32s(values));

@@ -64,13 +64,18 @@ pub(super) enum Pass {
     ChainStep(ChainStep<u16>),
 }
 
-/// Linear functions with row-constant operands, then a product, then a sum or difference.
+/// Linear functions with row-constant operands, then a product, then a sum or difference, then a function.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Affine {
     pub constants: [Option<(Linear, u16)>; CONSTANTS],
     pub times: Option<u16>,
     pub plus: Option<(f32, u16)>,
+    /// One of [`CURVES`].
+    pub then: Option<UnaryOp>,
 }
+
+/// Functions that a pass applies to the results of affine ones.
+pub(super) const CURVES: [UnaryOp; 4] = [UnaryOp::Exp, UnaryOp::Sigmoid, UnaryOp::Silu, UnaryOp::Tanh];
 
 /// Groups all steps, in order, into passes. `is_constant` is true for an operand that is constant in a row.
 pub(super) fn passes(steps: &[ChainStep<u16>], is_constant: impl Fn(u16) -> bool) -> Vec<Pass> {
@@ -94,7 +99,7 @@ impl Pass {
     #[inline(always)]
     pub(super) fn all(self, holds: impl Fn(u16) -> bool) -> bool {
         match self {
-            Self::Affine(Affine { constants, times, plus }) => {
+            Self::Affine(Affine { constants, times, plus, then: _ }) => {
                 let constants = constants.into_iter().flatten().map(|(_, operand)| operand);
                 constants.chain(times).chain(plus.map(|(_, operand)| operand)).all(holds)
             }
@@ -119,29 +124,35 @@ impl Affine {
 
     /// True if [`Affine::is_shift`] holds, and there are no other operands.
     pub(super) fn is_only_shift(&self) -> bool {
-        self.is_shift() && self.times.is_none() && self.plus.is_none()
+        self.is_shift() && self.times.is_none() && self.plus.is_none() && self.then.is_none()
     }
 
     /// Adds a step; false if the pass cannot include it.
     fn join(&mut self, step: ChainStep<u16>, is_constant: impl Fn(u16) -> bool) -> bool {
-        let Self { constants, times, plus } = self;
+        let is_empty = *self == Self::default();
+        let Self { constants, times, plus, then } = self;
         let (linear, other) = match step {
+            _ if then.is_some() => return false,
+            ChainStep::Unary(op) if CURVES.contains(&op) && !is_empty => {
+                *then = Some(op);
+                return true;
+            }
             ChainStep::Left(BinaryOp::Add, other) => (Linear::Plus, other),
             ChainStep::Left(BinaryOp::Sub, other) => (Linear::Minus, other),
             ChainStep::Right(BinaryOp::Sub, other) => (Linear::From, other),
             ChainStep::Left(BinaryOp::Mul, other) => (Linear::Times, other),
             _ => return false,
         };
-        match linear {
-            _ if plus.is_some() => return false,
-            _ if is_constant(other) => match constants.iter_mut().find(|constant| constant.is_none()) {
-                Some(free) if times.is_none() => *free = Some((linear, other)),
-                _ => return false,
-            },
-            Linear::Times if times.is_none() => *times = Some(other),
-            Linear::Plus => *plus = Some((1.0, other)),
-            Linear::Minus => *plus = Some((-1.0, other)),
-            Linear::From | Linear::Times => return false,
+        if plus.is_some() {
+            return false;
+        }
+        let is_constant = is_constant(other);
+        match (linear, constants.iter_mut().find(|constant| constant.is_none())) {
+            (_, Some(free)) if is_constant && times.is_none() => *free = Some((linear, other)),
+            (Linear::Plus, _) => *plus = Some((1.0, other)),
+            (Linear::Minus, _) => *plus = Some((-1.0, other)),
+            (Linear::Times, _) if times.is_none() && !is_constant => *times = Some(other),
+            (Linear::Times | Linear::From, _) => return false,
         }
         true
     }
@@ -166,15 +177,17 @@ mod tests {
             constants: [Some((Linear::Minus, 1)), Some((Linear::Minus, 2)), Some((Linear::Times, 3))],
             times: Some(10),
             plus: Some((1.0, 11)),
+            then: None,
         };
         assert!(whole.is_shift() && !whole.is_only_shift());
+        let exp = passes(&[&norm[..], &[ChainStep::Unary(UnaryOp::Exp)]].concat(), |operand| operand < 10);
+        assert_eq!(exp, [Pass::Affine(Affine { then: Some(UnaryOp::Exp), ..whole })]);
         let whole = Pass::Affine(whole);
         assert_eq!(passes(&norm, |operand| operand < 10), [whole]);
         let gated: Vec<_> = norm.into_iter().chain([ChainStep::Left(Mul, 12), ChainStep::Left(Add, 1)]).collect();
         let found = passes(&gated, |operand| operand < 10);
-        let gate = Pass::Affine(Affine { times: Some(12), ..Affine::default() });
-        let last = Pass::Affine(Affine { constants: [Some((Linear::Plus, 1)), None, None], ..Affine::default() });
-        assert_eq!(found, [whole, gate, last]);
+        let gate = Pass::Affine(Affine { times: Some(12), plus: Some((1.0, 1)), ..Affine::default() });
+        assert_eq!(found, [whole, gate]);
         let other = [ChainStep::Unary(UnaryOp::Silu), ChainStep::Right(Sub, 12)];
         assert_eq!(passes(&other, |operand| operand < 10), other.map(Pass::ChainStep));
     }

@@ -16,7 +16,7 @@ mod tests;
 mod trigonometry;
 mod wgsl;
 
-pub use op::{BinaryOp, BinaryVisitor, Exp, Relu, Sigmoid, Tanh, UnaryOp, UnaryVisitor};
+pub use op::{BinaryOp, BinaryVisitor, Exp, Relu, Sigmoid, Silu, Tanh, UnaryOp, UnaryVisitor};
 pub use wgsl::Wgsl;
 
 use super::algebra::Algebra;
