@@ -8,7 +8,7 @@ use super::panel::{ExprMatrix, PanelMachine};
 use super::product::{DEPTH, Matrix, PackedRhs, blocks_of_sum, multiply};
 use super::program::AccumulatorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
-use super::scratch::{Line, lines};
+use super::scratch::{Line, lines, private_cache};
 use super::small::CompiledSmallProduct;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
 use super::taps::{Taps, TapsMachine};
@@ -38,9 +38,9 @@ const STEPS: usize = 8;
 const LEFT: usize = 1 << 18;
 /// Maximum number of columns with accumulators in memory at once.
 const COLUMNS: usize = 512;
-/// Maximum number of right operand elements that are multiplied with all rows of a task before the next ones, and stay in
-/// a core's private cache meanwhile, unless 64 columns have more.
-const CHUNK: usize = 1 << 16;
+/// Share of a core's private cache for the right operand's columns that are multiplied with all rows of a task before the
+/// next ones, unless 64 columns have more.
+const CHUNK: usize = 2;
 /// Multiply-adds up to which a task processes several batch entries.
 const WORK: usize = 1 << 18;
 /// Minimum number of tasks per thread if batch entries are small.
@@ -81,26 +81,34 @@ struct Block {
 }
 
 /// The right operand.
+#[derive(Clone, Copy)]
 enum Factor<'a> {
     Matrix(Matrix<'a>),
-    PackedRhs(Arc<PackedRhs>),
+    PackedRhs(&'a PackedRhs),
 }
 
 /// The operands of a block.
 enum Factors<'b, 'a> {
-    Matrices(Matrix<'b>, &'b Factor<'b>),
+    Matrices(Matrix<'b>, Factor<'b>),
     /// The left operand, unless the block has its own, and the right operand.
     Taps(Option<&'b PackedRhs>, &'b mut TapsMachine<'a>),
 }
 
-impl<'a> Factor<'a> {
-    /// The matrix `b`, packed if there are enough `rows` of the left operand.
-    fn new(
-        b: Matrix<'a>,
+impl Factor<'_> {
+    /// Packs these columns of a matrix, if there are enough `rows` of the left operand.
+    fn packed<'p>(
+        &self,
+        (column, columns): (usize, usize),
         rows: usize,
-        pack: impl FnOnce(Matrix<'a>) -> Result<PackedRhs, CpuError>,
-    ) -> Result<Self, CpuError> {
-        Ok(if rows >= MANY { Self::PackedRhs(Arc::new(pack(b)?)) } else { Self::Matrix(b) })
+        panels: &'p mut PackedRhs,
+    ) -> Result<Option<Factor<'p>>, CpuError> {
+        Ok(match self {
+            Self::Matrix(b) if rows >= MANY => {
+                panels.pack(b.part((0, column), (b.rows, columns)))?;
+                Some(Factor::PackedRhs(panels))
+            }
+            _ => None,
+        })
     }
 
     /// `out = a b` for a range of columns of `b`. `gathered` is scratch memory for blocks of `a`.
@@ -138,6 +146,7 @@ struct Worker<'a> {
     taps: Option<TapsMachine<'a>>,
     a: PanelMachine<'a>,
     b: PanelMachine<'a>,
+    panels: PackedRhs,
     epilogue: Writer<'a>,
     coords: Coords,
     gathered: Vec<f32>,
@@ -274,16 +283,15 @@ impl CompiledMatmul {
         worker: &mut Worker<'_>,
         targets: &mut [Vec<Target<'_>>],
         sizes: &Sizes,
-        (left, b): (Option<&PackedRhs>, Option<&Factor<'_>>),
+        (left, b): (Option<&PackedRhs>, Option<Factor<'_>>),
         block: Block,
     ) -> Result<(), CpuError> {
-        let Worker { stats, taps, a, b: panel, epilogue, coords, gathered, sums } = worker;
+        let Worker { stats, taps, a, b: panel, panels, epilogue, coords, gathered, sums } = worker;
         let batch = sizes.batch.len();
         coords.set_row(block.entry, &sizes.batch);
         let k = sizes.k.get(block.entry).copied();
         debug_assert!(k.is_some(), "every entry has a depth");
         let k = k.unwrap_or(0);
-        let own;
         let taps = match taps {
             Some(taps) => taps.load(panel.env(), coords)?.then_some(taps),
             None => None,
@@ -295,16 +303,22 @@ impl CompiledMatmul {
                 }
                 Factors::Taps(left, taps)
             }
-            (None, Some(b)) => Factors::Matrices(a.matrix(coords, block.row, (block.rows, k), Some(stats))?, b),
-            (None, None) => {
-                own = Factor::new(panel.matrix(coords, 0, (k, sizes.n), None)?, block.rows, PackedRhs::packed)?;
-                Factors::Matrices(a.matrix(coords, block.row, (block.rows, k), Some(stats))?, &own)
+            (None, b) => {
+                let right = match b {
+                    Some(b) => b,
+                    None => Factor::Matrix(panel.matrix(coords, 0, (k, sizes.n), None)?),
+                };
+                Factors::Matrices(a.matrix(coords, block.row, (block.rows, k), Some(stats))?, right)
             }
         };
-        let most = (CHUNK / k.clamp(1, DEPTH) / 64 * 64).clamp(64, COLUMNS);
+        let most = (private_cache() / CHUNK / k.clamp(1, DEPTH) / 64 * 64).clamp(64, COLUMNS);
         for column in (block.column..block.column + block.columns).step_by(most) {
             let columns = most.min(block.column + block.columns - column);
             let stride = columns.next_multiple_of(64);
+            let packed = match &product {
+                Factors::Matrices(_, right) => right.packed((column, columns), block.rows, panels)?,
+                Factors::Taps(..) => None,
+            };
             for (step, targets) in targets.iter_mut().enumerate() {
                 let first = step * sizes.step;
                 let rows = sizes.step.min(block.rows - first);
@@ -312,7 +326,8 @@ impl CompiledMatmul {
                 match &mut product {
                     Factors::Matrices(left, right) => {
                         let left = left.part((first, 0), (rows, k));
-                        right.multiply(sums, stride, left, (column, columns), gathered)?;
+                        let (right, first) = packed.map_or((*right, column), |packed| (packed, 0));
+                        right.multiply(sums, stride, left, (first, columns), gathered)?;
                     }
                     Factors::Taps(left, right) => {
                         let start = left.map_or(first, |_| block.row + first);
@@ -346,17 +361,18 @@ impl Scheduled for CompiledMatmul {
         let mut coords = Coords::new(self.axes)?;
         let mut panel = self.b.machine(env);
         let extents = (longest, sizes.n);
-        let packed = match &self.weights {
+        let mut panels = match &self.weights {
             Some(weights) => weights.panels(env, || PackedRhs::new(panel.matrix(&mut coords, 0, extents, None)?))?,
             None => None,
         };
-        let b = match packed {
+        let all: usize = rows.iter().sum();
+        if panels.is_none() && self.shared && all >= MANY {
+            panels = Some(Arc::new(PackedRhs::for_run(panel.matrix(&mut coords, 0, extents, None)?)?));
+        }
+        let b = match &panels {
             Some(panels) => Some(Factor::PackedRhs(panels)),
-            None if !self.shared => None,
-            None => {
-                let all = rows.iter().sum();
-                Some(Factor::new(panel.matrix(&mut coords, 0, extents, None)?, all, |b| PackedRhs::for_run(b))?)
-            }
+            None if self.shared => Some(Factor::Matrix(panel.matrix(&mut coords, 0, extents, None)?)),
+            None => None,
         };
         let taps = self.taps.as_ref().filter(|_| !Arch::chosen().is_scalar());
         let highest = rows.iter().copied().max().unwrap_or(0);
@@ -375,7 +391,7 @@ impl Scheduled for CompiledMatmul {
         let steps = |block: &Block| block.rows.div_ceil(sizes.step);
         let dealt: Vec<Vec<Vec<Target<'_>>>> = if sizes.batch.is_empty() && blocks.iter().all(|b| b.columns == sizes.n)
         {
-            let all = Blocks { rows: rows.iter().sum(), width: sizes.n, size: sizes.step, across: false };
+            let all = Blocks { rows: all, width: sizes.n, size: sizes.step, across: false };
             let mut dealt = deal(self.stores.iter(), outputs, all)?.into_iter();
             blocks.iter().map(|block| dealt.by_ref().take(steps(block)).collect()).collect()
         } else {
@@ -397,6 +413,7 @@ impl Scheduled for CompiledMatmul {
                     },
                     a: self.a.machine(env),
                     b: self.b.machine(env),
+                    panels: PackedRhs::default(),
                     epilogue: self.stores.writer(env)?,
                     coords: Coords::new(self.axes)?,
                     gathered: vec![],
@@ -406,13 +423,11 @@ impl Scheduled for CompiledMatmul {
             |worker, blocks| {
                 let mut blocks = blocks.into_iter();
                 blocks.try_for_each(|(block, mut targets)| {
-                    self.block(worker, &mut targets, &sizes, (left.as_deref(), b.as_ref()), block)
+                    self.block(worker, &mut targets, &sizes, (left.as_deref(), b), block)
                 })
             },
         )?;
-        if let Some(Factor::PackedRhs(panels)) = b
-            && let Some(panels) = Arc::into_inner(panels)
-        {
+        if let Some(panels) = panels.and_then(Arc::into_inner) {
             panels.recycle();
         }
         Ok(())

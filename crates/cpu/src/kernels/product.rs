@@ -298,7 +298,7 @@ mod tests {
                     let stride = n.next_multiple_of(64);
                     let mut out = vec![0.0; m * stride];
                     out.chunks_mut(stride).zip(sums.chunks(n)).for_each(|(out, sums)| out[..n].copy_from_slice(sums));
-                    PackedRhs::packed(b).unwrap().multiply(&mut out, stride, few, (0, n, 0), accumulate).unwrap();
+                    PackedRhs::new(b).unwrap().multiply(&mut out, stride, few, (0, n, 0), accumulate).unwrap();
                     for (out, whole) in out.chunks(stride).zip(whole.chunks(n)) {
                         assert_eq!(&out[..n], whole, "{case}, panels");
                     }

@@ -81,6 +81,11 @@ pub(super) fn slab() -> Result<(), CpuError> {
     Ok(())
 }
 
+/// Number of floats that fit in a core's private cache.
+pub(super) fn private_cache() -> usize {
+    CACHE_INFO[1].cache_bytes / size_of::<f32>()
+}
+
 /// Reserves memory for `more` elements.
 pub(super) fn reserve<T>(scratch: &mut Vec<T>, more: usize) -> Result<(), CpuError> {
     let bytes = (scratch.len() + more).saturating_mul(size_of::<T>());

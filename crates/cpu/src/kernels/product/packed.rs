@@ -75,14 +75,7 @@ impl PackedRhs {
         tasks::for_each(tasks, || Ok(()), pack)
     }
 
-    /// Packs a matrix, with this thread.
-    pub(in crate::kernels) fn packed(matrix: Matrix<'_>) -> Result<Self, CpuError> {
-        let mut panels = Self::default();
-        panels.pack(matrix)?;
-        Ok(panels)
-    }
-
-    /// Packs another matrix into the same memory.
+    /// Packs another matrix into the same memory, with this thread.
     pub(in crate::kernels) fn pack(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
         let width = Self::width(matrix.columns);
         self.reshape(matrix)?.enumerate().for_each(|(n, panel)| pack_panel(panel, n * width, width, matrix));

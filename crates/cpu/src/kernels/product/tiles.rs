@@ -165,7 +165,7 @@ mod tests {
         let sizes = [(1, 1, 1), (2, 16, 3), (5, 33, 20), (7, 64, 513), (13, 130, 600), (24, 48, 64)];
         for (arch, (m, n, k)) in Arch::all().iter().flat_map(|arch| sizes.map(|size| (*arch, size))) {
             let (left, right) = (noise(m * k, 1), noise(k * n, 2));
-            let packed = PackedRhs::packed(Matrix::new(&right, (k, n), (n, 1)).unwrap()).unwrap();
+            let packed = PackedRhs::new(Matrix::new(&right, (k, n), (n, 1)).unwrap()).unwrap();
             let stride = n.next_multiple_of(64);
             for strides in [(k, 1), (1, m)] {
                 let a = Matrix::new(&left, (m, k), strides).unwrap();
