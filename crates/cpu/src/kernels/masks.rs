@@ -23,6 +23,8 @@ const SPAN: usize = 512;
 pub(super) const GROUP: usize = 12;
 /// Approximate maximum number of mask values to cache for later heads.
 const KEPT: usize = 1 << 18;
+/// Maximum number of blocks to cache, since they are searched.
+const BLOCKS: usize = 512;
 
 /// The coordinates of pairs of rows and keys.
 #[derive(Clone, Copy, Debug)]
@@ -79,13 +81,30 @@ pub(super) struct MaskMachine<'a> {
     known: Vec<Interval>,
     /// The last sample, and what the mask reads of it.
     sample: Option<(usize, Vec<u64>)>,
-    /// Cache key: what the mask reads of the sample, the head if the mask depends on it, else 0, and the number of keys.
-    of: Option<(Vec<u64>, usize, usize)>,
-    /// Visible keys by first row and number of rows.
-    blocks: Vec<((usize, usize), Spans)>,
+    /// Cache key: what the mask reads of the sample, and the head if the mask depends on it, else 0.
+    of: Option<(Vec<u64>, usize)>,
+    blocks: Vec<KnownBlock>,
     /// Mask values of all masked tiles, by row and key; 0 is hidden.
     values: Vec<i32>,
     arch: Arch,
+}
+
+/// The visible keys of a block's rows.
+struct KnownBlock {
+    row: usize,
+    rows: usize,
+    /// Number of keys of the sample.
+    keys: usize,
+    /// The end of the visible keys.
+    end: usize,
+    spans: Spans,
+}
+
+impl KnownBlock {
+    /// True if the same keys are visible to the rows of `block`: it has as many keys, or only fewer hidden ones.
+    fn is(&self, block: Block) -> bool {
+        (self.row, self.rows) == (block.row, block.rows) && (self.end..=self.keys).contains(&block.keys)
+    }
 }
 
 impl PairMask {
@@ -134,15 +153,14 @@ impl MaskMachine<'_> {
         let head_matters = self.mask.as_ref().is_some_and(|(mask, _)| mask.head_matters);
         let head = if head_matters { block.head } else { 0 };
         let read = self.read_of(block.sample);
-        let is_same =
-            self.of.as_ref().is_some_and(|(known, of, keys)| (known, *of, *keys) == (&read, head, block.keys));
-        if !is_same || self.values.len() > KEPT {
-            self.of = Some((read, head, block.keys));
+        let is_same = self.of.as_ref().is_some_and(|(known, of)| (known, *of) == (&read, head));
+        if !is_same || self.values.len() > KEPT || self.blocks.len() > BLOCKS {
+            self.of = Some((read, head));
             self.blocks.clear();
             self.values.clear();
         }
-        if let Some((_, known)) = self.blocks.iter().find(|(rows, _)| *rows == (block.row, block.rows)) {
-            return Ok(Arc::clone(known));
+        if let Some(known) = self.blocks.iter().find(|known| known.is(block)) {
+            return Ok(Arc::clone(&known.spans));
         }
         let mut spans = spans(&self.tiles(block));
         coords.count(self.axes.row, block.row);
@@ -156,7 +174,9 @@ impl MaskMachine<'_> {
             }
         }
         let spans = Arc::new(spans);
-        self.blocks.push(((block.row, block.rows), Arc::clone(&spans)));
+        let end = spans.last().and_then(|span| span.last()).map_or(0, |tile| tile.keys.end);
+        let Block { row, rows, keys, .. } = block;
+        self.blocks.push(KnownBlock { row, rows, keys, end, spans: Arc::clone(&spans) });
         Ok(spans)
     }
 

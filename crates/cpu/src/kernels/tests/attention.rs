@@ -274,6 +274,27 @@ fn a_sample_does_not_depend_on_its_batch_mates() {
     assert_eq!(alone[0].bytes(), &mates[0].bytes()[200 * row..290 * row]);
 }
 
+#[test]
+fn samples_of_any_lengths_may_share_a_mask() {
+    let kernel = attention(DType::F32, [16, 16], false, |dag, _, _, i, j| {
+        let [back, ahead] = [-20, 30].map(|n| dag.int(n));
+        let distance = dag.binary(BinaryOp::Sub, j, i);
+        let [after, before] = [(back, distance), (distance, ahead)].map(|(a, b)| dag.binary(BinaryOp::Le, a, b));
+        Some(dag.binary(BinaryOp::And, after, before))
+    });
+    let (lengths, seeds) = ([48, 133, 70, 11, 96, 95, 133, 127], [1, 2, 3, 4, 5, 6, 7, 8]);
+    let data_of = |lengths: &[usize], seeds: &[u32]| data(DType::F32, lengths, 16, 16, seeds);
+    let (tokens, all) = (lengths.iter().sum::<usize>(), data_of(&lengths, &seeds));
+    let out = run_on_any_threads(&kernel, &all, &vec![lengths.len() as i64, tokens as i64]);
+    assert_close(&out[0], &expected(&kernel, &all, &lengths), 3e-6);
+    let (row, mut first) = (HEADS * 16 * 4, 0);
+    for (length, seed) in lengths.into_iter().zip(seeds) {
+        let alone = run_on_any_threads(&kernel, &data_of(&[length], &[seed]), &vec![1, length as i64]);
+        assert_eq!(alone[0].bytes(), &out[0].bytes()[first * row..][..length * row], "{length} rows");
+        first += length;
+    }
+}
+
 /// Adds an output with the sums of weights to a kernel, which makes it a pair reduction other than attention.
 fn with_totals(kernel: Computation) -> Computation {
     let Computation::Nest(kernel) = kernel else { panic!("no nest") };
