@@ -61,21 +61,26 @@ impl RowsAndKeys {
         )
     }
 
-    /// Tasks of blocks, for samples with the most keys first. With few samples and heads, the blocks of each are divided
-    /// among several tasks.
+    /// Tasks of blocks, for samples with the most keys first. With many samples, a task has several heads, which share masks. With
+    /// few samples and heads, the blocks of each are divided among several tasks.
     fn tasks(&self, rows: &[usize], keys: &[usize]) -> Vec<Vec<Block>> {
         let heads = self.heads;
         let pairs = rows.iter().filter(|&&rows| rows > 0).count() * heads;
         // Every thread copies the keys of a divided head. Whole heads of a sample take equally long.
         let parts = if heads.is_multiple_of(threads()) { 1 } else { (TASKS * threads()).div_ceil(pairs.max(1)) };
+        let together = (pairs / (TASKS * threads())).clamp(1, heads.max(1));
         let mut samples: Vec<usize> = (0..rows.len()).collect();
         samples.arrange_by_key(|&sample| std::cmp::Reverse(keys[sample]));
         let mut tasks = vec![];
-        for (sample, head) in samples.into_iter().flat_map(|s| (0..heads).map(move |head| (s, head))) {
+        for (sample, first) in samples.into_iter().flat_map(|s| (0..heads).step_by(together).map(move |head| (s, head)))
+        {
             let (all, keys) = (rows[sample], keys[sample]);
             for part in 0..parts.min(all.div_ceil(BLOCK)) {
                 let starts = (0..all).step_by(BLOCK).rev().skip(part).step_by(parts);
-                tasks.push(starts.map(|row| Block { sample, head, row, rows: BLOCK.min(all - row), keys }).collect());
+                let block = |head, row| Block { sample, head, row, rows: BLOCK.min(all - row), keys };
+                let of_heads = (first..heads.min(first + together))
+                    .flat_map(|head| starts.clone().map(move |row| block(head, row)));
+                tasks.push(of_heads.collect());
             }
         }
         tasks
