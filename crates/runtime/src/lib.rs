@@ -58,7 +58,7 @@ pub use machine::measure_memory;
 pub use machine::{MemoryAccess, measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
-    Attachment, Backing, DeviceRowUse, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters,
+    Attachment, Backing, DeviceRowUse, ExpectedPlan, ExpectedRun, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters,
     ParseRefiningError, ParseTablesError, PipelineStore, Refining, Report, Tables, transfers,
 };
 #[doc(inline)]

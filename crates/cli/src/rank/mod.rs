@@ -15,7 +15,7 @@ use crate::demo;
 use crate::error::CliError;
 use crate::output::Output;
 use crate::progress::Progress;
-use crate::requests::{Chunk, InputError, Reading, Requests, Sizes, chunks, open, title};
+use crate::requests::{Chunk, InputError, Reading, Requests, Sizes, chunks, expected, open, title};
 use crate::spread::{self, Devices};
 use crate::stages;
 use report::SummaryLine;
@@ -47,7 +47,8 @@ pub fn run(options: &Rank, common: &Common, begun: Instant, output: &mut Output)
     let (tuning, allow_unread) = (options.tuning, options.weights.allow_unread);
     let (precision, cache) = (options.stored.precision(), options.stored.cache());
     let with = RankOptions { tuning, allow_unread, precision, cache, ..options.placement.of_model() };
-    let devices = Devices::new(&options.devices, with_common(common, with))?;
+    let expected = expected(options.data.as_deref());
+    let devices = Devices::new(&options.devices, RankOptions { expected, ..with_common(common, with) })?;
     if let Some(model) = options.model.as_deref().filter(|model| is_imported(model)) {
         return imported::run(model, options, &devices, common.json, begun, output);
     }

@@ -21,7 +21,7 @@ use jsonl::Lines;
 #[cfg(feature = "parquet")]
 use parquet::Rows;
 use rewire::graph::similar_name;
-use rewire::rank::{Batch, Schema};
+use rewire::rank::{Batch, ExpectedRequests, Schema};
 use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor};
@@ -106,6 +106,19 @@ pub fn open_with(data: Option<&Path>, schema: &Schema, carry: Carry) -> Result<B
         return Ok(Box::new(Records::new(name, reader, length, schema, carry)?));
     }
     Ok(Box::new(Lines::new(name, reader, length, carry)))
+}
+
+/// The first requests of a file, for which kernels are compiled early; `None` for a stream, which can be read only once.
+pub fn expected(data: Option<&Path>) -> Option<ExpectedRequests> {
+    let data = data.map(Path::to_owned);
+    data.as_deref().is_none_or(Path::is_file).then(|| {
+        ExpectedRequests::new(move |batch| {
+            // The command itself reports errors of the file.
+            let input = open(data.as_deref(), batch.schema());
+            let read = input.and_then(|mut input| reader::first(&mut *input, batch));
+            drop(read);
+        })
+    })
 }
 
 #[cfg(feature = "parquet")]

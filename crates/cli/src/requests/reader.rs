@@ -76,6 +76,12 @@ pub fn chunks(input: Box<dyn Requests>, reading: Reading) -> Result<Chunks, Inpu
     Ok(Chunks { chunks, reader: Some(reader.map_err(InputError::Thread)?) })
 }
 
+/// Reads the requests of the first chunk.
+pub(super) fn first(input: &mut dyn Requests, batch: &mut Batch) -> Result<(), InputError> {
+    let size = Sizes::default().first.first().copied().unwrap_or_default();
+    fill(input, batch, size, None).map(drop)
+}
+
 fn read(mut input: Box<dyn Requests>, reading: &Reading, chunks: &SyncSender<Chunk>) {
     let mut more = true;
     let mut first = reading.sizes.first.iter();

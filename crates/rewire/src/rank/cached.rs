@@ -2,7 +2,7 @@
 
 use super::runs::{History, Kept, Run, Sequence};
 use super::scorer::Scorer;
-use super::sequence::Layout;
+use super::sequence::{Capacity, Layout};
 use super::{Batch, CancellationToken, RankError, Ranked};
 use rewire_runtime::{Inputs, Session};
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl Scorer {
         let mut kept = vec![Kept::default(); layouts.len()];
         let mut begin = 0;
         while begin < layouts.len() {
-            let (requests, rows) = self.place(layouts, begin, &mut kept);
+            let (requests, rows) = place((&self.capacity, self.most), layouts, begin, &mut kept);
             session.reserve_states_async(rows.next_power_of_two()).await?;
             let apart = Apart { batch, layouts, kept: &kept, most: self.most, cancellation };
             let mut tries = 0;
@@ -147,7 +147,7 @@ impl Scorer {
         layouts: &[Layout],
     ) -> Result<Option<Inputs>, RankError> {
         let mut kept = vec![Kept::default(); layouts.len()];
-        let (requests, rows) = self.place(layouts, 0, &mut kept);
+        let (requests, rows) = place((&self.capacity, self.most), layouts, 0, &mut kept);
         session.reserve_states_async(rows.next_power_of_two()).await?;
         let cancellation = &CancellationToken::default();
         let apart = Apart { batch, layouts, kept: &kept, most: self.most, cancellation };
@@ -157,19 +157,24 @@ impl Scorer {
         let is_empty = run.sequences.is_empty();
         Ok(if is_empty { None } else { Some(run.inputs(&self.inputs, batch)?) })
     }
+}
 
-    /// Assigns consecutive cache positions to the histories of requests from `begin` on, as many as fit into the rows of a
-    /// run, and at least one. Returns the requests and their rows. A request without candidates gets no rows.
-    fn place(&self, layouts: &[Layout], begin: usize, kept: &mut [Kept]) -> (Range<usize>, usize) {
-        let (mut end, mut rows) = (begin, 0);
-        while let (Some(layout), Some(kept)) = (layouts.get(end), kept.get_mut(end)) {
-            let more = if layout.parts.is_empty() { 0 } else { self.capacity.history_rows(layout) };
-            if rows > 0 && rows + more > self.most {
-                break;
-            }
-            *kept = Kept { rows: (rows as u32..(rows + more) as u32).collect(), ..Kept::default() };
-            (end, rows) = (end + 1, rows + more);
+/// Assigns consecutive cache positions to the histories of requests from `begin` on, as many as fit into the rows of a
+/// run, `most`, and at least one. Returns the requests and their rows. A request without candidates gets no rows.
+pub(super) fn place(
+    (capacity, most): (&Capacity, usize),
+    layouts: &[Layout],
+    begin: usize,
+    kept: &mut [Kept],
+) -> (Range<usize>, usize) {
+    let (mut end, mut rows) = (begin, 0);
+    while let (Some(layout), Some(kept)) = (layouts.get(end), kept.get_mut(end)) {
+        let more = if layout.parts.is_empty() { 0 } else { capacity.history_rows(layout) };
+        if rows > 0 && rows + more > most {
+            break;
         }
-        (begin..end, rows)
+        *kept = Kept { rows: (rows as u32..(rows + more) as u32).collect(), ..Kept::default() };
+        (end, rows) = (end + 1, rows + more);
     }
+    (begin..end, rows)
 }

@@ -9,6 +9,7 @@ mod comparison;
 mod description;
 mod embedder;
 mod error;
+mod expected;
 #[cfg(feature = "files")]
 mod files;
 mod index;
@@ -57,6 +58,7 @@ pub use columns::{Columns, ColumnsError, Integers};
 pub use comparison::{Change, Comparison, ComparisonError};
 pub use description::Description;
 pub use embedder::{Embedded, Embedder, Vectors};
+pub use expected::ExpectedRequests;
 pub use error::{MissingColumn, RankError, RequestError, RequestFault};
 #[cfg(feature = "files")]
 pub use files::{is_model, read_config, read_config_text, read_weights};

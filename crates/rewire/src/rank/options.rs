@@ -1,4 +1,4 @@
-use super::RankError;
+use super::{ExpectedRequests, RankError};
 use super::kind::{is_language, is_matching};
 use crate::predict::is_pipeline;
 use rewire_graph_rewrite::device::Tuning;
@@ -48,6 +48,8 @@ pub struct RankOptions {
     /// Accepts weights with tensors that the model does not use. By default they are an error, because they indicate that
     /// the configuration does not belong to the weights.
     pub allow_unread: bool,
+    /// Requests like the first ones, whose kernels are compiled while the model is loaded. Rankings only.
+    pub expected: Option<ExpectedRequests>,
     /// Rows per run: sequences are batched up to this number. A longer sequence runs alone.
     pub batch_rows: usize,
     /// Rows that are reserved for candidates if a history is too long, at least 1. With a larger value, many candidates
@@ -81,6 +83,7 @@ impl Default for RankOptions {
             device_row_bytes: 0,
             precision: Precision::default(),
             allow_unread: false,
+            expected: None,
             batch_rows: 1 << 13,
             candidate_room: 1,
             cache: CacheOptions::default(),

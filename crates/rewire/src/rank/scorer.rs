@@ -1,6 +1,7 @@
 use super::package::{check_plan, compiled, config_of, store};
 use super::runs::{Run, runs};
-use super::sequence::{Capacity, Layout};
+use super::expected::Reads;
+use super::sequence::{Capacity, Layout, layouts};
 use super::sessions::Sessions;
 use super::{Batch, CancellationToken, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
 use crate::delta::Served;
@@ -10,7 +11,7 @@ use rewire_graph::{Arrange, DType, Graph};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{Inputs, Model, ModelOptions, Outputs, Refinement, Session, Tuned};
+use rewire_runtime::{ExpectedPlan, ExpectedRun, Inputs, Kernel, Model, ModelOptions, Outputs, Refinement, Session, Tuned};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,7 +69,12 @@ impl Scorer {
         options: &RankOptions,
         of_model: ModelOptions,
     ) -> Result<Self, RankError> {
-        let model = Model::build_async(plan, weights, of_model).await?;
+        let build = || {
+            let plan = plan()?;
+            let runs = expected(config, &plan, options)?;
+            Ok::<_, RankError>(ExpectedPlan { plan, runs })
+        };
+        let model = Model::build_async(build, weights, of_model).await?;
         let (is_apart, inputs) = (is_apart(model.plan()), inputs_of(config, model.plan()));
         let schema = schema(&config.inputs(), model.plan());
         let reads_time = reads(model.plan(), "uih.query_time");
@@ -128,8 +134,7 @@ impl Scorer {
     }
 
     pub fn layouts(&self, batch: &Batch) -> Vec<Layout> {
-        let lay_out = if self.is_apart { Capacity::lay_out_apart } else { Capacity::lay_out };
-        (0..batch.len()).map(|request| lay_out(&self.capacity, batch, request)).collect()
+        layouts(batch, &self.capacity, self.is_apart)
     }
 
     async fn score(
@@ -193,6 +198,14 @@ impl Scorer {
 pub(super) fn trace_ranking(config: &Config, cache: &CacheOptions) -> Result<Graph, RankError> {
     let graph = if config.is_cacheable() { config.trace_cached(cache) } else { trace(config) };
     graph.map_err(|error| RankError::Trace(Box::new(error)))
+}
+
+/// The first runs to expect. The CPU compiles nothing for them.
+fn expected(config: &Config, plan: &Plan, options: &RankOptions) -> Result<Vec<ExpectedRun>, RankError> {
+    let Some(requests) = options.expected.as_ref().filter(|_| options.kernel != Kernel::Cpu) else { return Ok(vec![]) };
+    let (capacity, inputs) = (&capacity(config, options)?, &inputs_of(config, plan));
+    let reads = Reads { capacity, inputs, most: options.batch_rows, is_apart: is_apart(plan) };
+    Ok(requests.runs(schema(&config.inputs(), plan), &reads)?)
 }
 
 /// The possible inputs of a plan, with their element types.

@@ -68,6 +68,12 @@ impl Capacity {
     }
 }
 
+/// The layout of each request of a batch; `is_apart` if histories are computed separately from candidates.
+pub(super) fn layouts(batch: &Batch, capacity: &Capacity, is_apart: bool) -> Vec<Layout> {
+    let lay_out = if is_apart { Capacity::lay_out_apart } else { Capacity::lay_out };
+    (0..batch.len()).map(|request| lay_out(capacity, batch, request)).collect()
+}
+
 impl Layout {
     /// Number of kept events.
     pub fn events(&self) -> usize {

@@ -1,8 +1,10 @@
 //! Emission of kernels while the device opens.
 
-use super::emitter::{ParsedKernel, emit_step, of_family};
+use super::emitter::{ParsedKernel, emit_step, of_family, suited};
+use super::gpu::{distinct, size};
 use super::load::ModelOptions;
 use crate::parallel::map;
+use crate::session::Sizes;
 use crate::{Kernel, PipelineStore};
 use rewire_graph_rewrite::device::{Target, Tuning};
 use rewire_graph_rewrite::plan::{Plan, Step};
@@ -23,16 +25,23 @@ pub(super) struct EmittedAhead(Mutex<Vec<Emitted>>);
 
 impl EmittedAhead {
     /// Emits the kernels for [`ModelOptions::targets`], or for the latest device of [`ModelOptions::pipelines`], in
-    /// parallel.
-    pub fn of(plan: &Plan, options: &ModelOptions) -> Self {
+    /// parallel: those for unknown sizes, which identify the plan in the store, and those for the sizes of `expected` runs.
+    pub fn of(plan: &Plan, expected: &[Sizes], options: &ModelOptions) -> Self {
         if options.device_kernel() == Kernel::Cpu {
             return Self::default();
         }
         let latest = options.pipelines.as_ref().filter(|_| options.targets.is_empty()).and_then(PipelineStore::target);
         let targets = options.targets.iter().chain(&latest);
-        let wanted = targets.flat_map(|target| plan.steps.iter().enumerate().map(move |at| (target, at)));
-        let emit = |(target, (position, step)): (&Target, (usize, &Step))| {
-            let tuning = of_family(options.tuning, &step.computation, target);
+        let tunings = |target: &Target, step: &Step| {
+            let base = of_family(options.tuning, &step.computation, target);
+            let suits = |sizes: &Sizes| suited(base, &step.computation, target, size(sizes));
+            distinct([base].into_iter().chain(expected.iter().filter(|sizes| sizes.has_work(step)).map(suits)))
+        };
+        let steps = |target| plan.steps.iter().enumerate().map(move |(position, step)| (target, position, step));
+        let wanted = targets.flat_map(steps).flat_map(|(target, position, step)| {
+            tunings(target, step).into_iter().map(move |tuning| (target, position, step, tuning))
+        });
+        let emit = |(target, position, step, tuning): (&Target, usize, &Step, Tuning)| {
             let kernel = emit_step(options, position, step, target, &tuning);
             Emitted { position, target: target.clone(), tuning, kernel }
         };
@@ -63,17 +72,17 @@ mod tests {
         let step = &plan.steps[0];
         let targets = vec![Target { invocations: 512, ..Target::BASELINE }, Target::BASELINE];
         let options = ModelOptions { targets: targets.clone(), ..ModelOptions::default() };
-        let ahead = EmittedAhead::of(&plan, &options);
+        let ahead = EmittedAhead::of(&plan, &[], &options);
         let tuning = of_family(Tuning::default(), &step.computation, &Target::BASELINE);
         for target in &targets {
             let own = emit_step(&options, 0, step, target, &tuning).unwrap().kernel;
             assert_eq!(ahead.take(0, target, &tuning).unwrap().unwrap().kernel, own);
             assert!(ahead.take(0, target, &tuning).is_none());
         }
-        let ahead = EmittedAhead::of(&plan, &options);
+        let ahead = EmittedAhead::of(&plan, &[], &options);
         assert!(ahead.take(0, &Target { f16: true, ..Target::BASELINE }, &tuning).is_none());
         assert!(ahead.take(plan.steps.len(), &Target::BASELINE, &tuning).is_none());
-        let ahead = EmittedAhead::of(&plan, &ModelOptions { kernel: Kernel::Cpu, ..options });
+        let ahead = EmittedAhead::of(&plan, &[], &ModelOptions { kernel: Kernel::Cpu, ..options });
         assert!(ahead.take(0, &Target::BASELINE, &tuning).is_none());
     }
 }

@@ -1,5 +1,6 @@
 use super::ahead::EmittedAhead;
 use super::emitter::{ParsedKernel, emit_step};
+use super::expected::{ExpectedPlan, sizes};
 use super::parameters::HostParameters;
 use super::sites::BoundModel;
 use super::tables::{Room, Tables, exceeding, may_exceed};
@@ -7,7 +8,7 @@ use super::validate::validate;
 use super::{Model, Parameters, Refiner, Refining, Shared};
 use crate::boxed::BoxedFuture;
 use crate::device::Opening;
-use crate::session::Declared;
+use crate::session::{Declared, Sizes};
 use crate::timing::timed;
 use crate::{
     DeviceTunings, Gpu, GpuError, Kernel, KernelRule, MatrixTier, PipelineStore, RuntimeError, ThreadPool, TuningStore,
@@ -115,13 +116,13 @@ impl Model {
         Self::build_async(move || Ok::<_, RuntimeError>(plan), parameters, options).await
     }
 
-    /// [`Model::load_async`] of a plan that `build` creates while the device opens. Kernels are compiled in parallel,
-    /// on the threads of [`ModelOptions`].
+    /// [`Model::load_async`] of a plan that `build` creates while the device opens, with the runs to expect, if known.
+    /// Kernels are compiled in parallel, on the threads of [`ModelOptions`].
     ///
     /// # Errors
     /// As [`Model::load_async`], and the errors of `build`.
-    pub async fn build_async<E: From<RuntimeError> + Send>(
-        build: impl FnOnce() -> Result<Plan, E> + Send,
+    pub async fn build_async<P: Into<ExpectedPlan>, E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<P, E> + Send,
         parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
@@ -130,27 +131,29 @@ impl Model {
     }
 
     /// [`Model::build_async`] on the installed threads.
-    async fn build_here<E: From<RuntimeError> + Send>(
-        build: impl FnOnce() -> Result<Plan, E> + Send,
+    async fn build_here<P: Into<ExpectedPlan>, E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<P, E> + Send,
         parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
         let mut parameters = Some(parameters);
         let prepare = || {
-            let plan = timed("making the plan", build)?;
+            let ExpectedPlan { plan, runs } = timed("making the plan", build)?.into();
             timed("checking the plan", || validate(&plan))?;
             let is_open = options.tables == Tables::Auto && may_exceed(&plan, options.parameter_bytes);
             let whole = is_open.then(|| plan.clone());
             let tables = if options.tables == Tables::Host { plan.tables() } else { vec![] };
             let prepared = timed("proving the plan", || Prepared::new(plan, &tables, &options))?;
-            let ahead = timed("emitting kernels ahead", || EmittedAhead::of(&prepared.plan, &options));
+            let ahead = timed("emitting kernels ahead", || {
+                EmittedAhead::of(&prepared.plan, &sizes(&prepared.plan, &runs), &options)
+            });
             // The placement of tables depends on the device.
             let given = parameters.take_if(|_| whole.is_none());
             let resident = given.map(|given| prepared.resident(given, &options)).transpose()?;
-            Ok::<_, E>((whole, prepared, ahead, resident))
+            Ok::<_, E>((whole, prepared, ahead, resident, runs))
         };
         let (made, gpu) = open_beside(&options, prepare).await;
-        let ((whole, mut prepared, mut ahead, mut resident), gpu) = (made?, gpu?);
+        let ((whole, mut prepared, mut ahead, mut resident, runs), gpu) = (made?, gpu?);
         if let Some(whole) = whole {
             let tables = exceeding(&whole, Room::of(gpu.as_ref(), options.parameter_bytes));
             if !tables.is_empty() {
@@ -164,15 +167,16 @@ impl Model {
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
             ahead.take(position, target, tuning).unwrap_or_else(|| emit_step(&given, position, step, target, tuning))
         };
-        Ok(Self::load_prepared(prepared.plan, gpu, resident.unwrap_or_default(), options, &emit).await?)
+        let expected = if gpu.is_some() { sizes(&prepared.plan, &runs) } else { vec![] };
+        Ok(Self::load_prepared((prepared.plan, expected), gpu, resident.unwrap_or_default(), options, &emit).await?)
     }
 
     /// [`Model::build_async`], blocking.
     ///
     /// # Errors
     /// As [`Model::build_async`].
-    pub fn build<E: From<RuntimeError> + Send>(
-        build: impl FnOnce() -> Result<Plan, E> + Send,
+    pub fn build<P: Into<ExpectedPlan>, E: From<RuntimeError> + Send>(
+        build: impl FnOnce() -> Result<P, E> + Send,
         parameters: impl Parameters,
         options: ModelOptions,
     ) -> Result<Self, E> {
@@ -198,12 +202,12 @@ impl Model {
         validate(&plan)?;
         let prepared = Prepared::new(plan, &[], &options)?;
         let resident = prepared.resident(parameters, &options)?;
-        Self::load_prepared(prepared.plan, gpu, resident, options, emitter).await
+        Self::load_prepared((prepared.plan, vec![]), gpu, resident, options, emitter).await
     }
 
     /// Boxed, since every crate that awaits a future contains a copy of its code.
     fn load_prepared(
-        plan: Plan,
+        (plan, expected): (Plan, Vec<Sizes>),
         gpu: Option<Gpu>,
         resident: HostParameters,
         options: ModelOptions,
@@ -211,10 +215,10 @@ impl Model {
     ) -> BoxedFuture<'_, Result<Self, RuntimeError>> {
         Box::pin(async move {
             let resident = Arc::new(resident);
-            let mut sites = BoundModel::bind(&plan, gpu, &resident, &options, emitter).await;
+            let mut sites = BoundModel::bind((&plan, &expected), gpu, &resident, &options, emitter).await;
             if let (Err(RuntimeError::Gpu(lost @ GpuError::Lost { .. })), Kernel::Auto) = (&sites, options.kernel) {
                 tracing::warn!("{lost}; continuing on the CPU");
-                sites = BoundModel::bind(&plan, None, &resident, &options, emitter).await;
+                sites = BoundModel::bind((&plan, &[]), None, &resident, &options, emitter).await;
             }
             let refiner = Refiner::of(&plan, &options);
             let shared = Shared {

@@ -5,6 +5,7 @@ mod cpu;
 mod device_rows;
 #[cfg_attr(not(feature = "emit"), path = "prebuilt.rs")]
 mod emitter;
+mod expected;
 mod frequent_rows;
 mod gpu;
 mod host_table;
@@ -28,6 +29,7 @@ mod warm_up;
 mod waves;
 
 pub use device_rows::DeviceRowUse;
+pub use expected::{ExpectedPlan, ExpectedRun};
 pub use load::{GivenKernels, ModelOptions};
 pub use named::{Backing, Parameters};
 pub use pipelines::PipelineStore;

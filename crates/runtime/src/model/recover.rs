@@ -60,6 +60,6 @@ impl Model {
         let emit = |position: usize, step: &Step, target: &Target, tuning: &Tuning| {
             emit_step(self.options(), position, step, target, tuning)
         };
-        BoundModel::bind(self.plan(), gpu, resident, self.options(), &emit).await
+        BoundModel::bind((self.plan(), &[]), gpu, resident, self.options(), &emit).await
     }
 }

@@ -11,6 +11,7 @@ use super::pipelines::Made;
 use super::placement::{Placement, Site};
 use super::row_patch::RowPatch;
 use super::update::{Attachment, Changed};
+use crate::session::Sizes;
 use crate::timing::timed_async;
 use crate::{Gpu, GpuError, Kernel, KernelRule, RuntimeError};
 use rewire_graph::HostTensor;
@@ -36,9 +37,10 @@ pub(crate) struct BoundModel {
 }
 
 impl BoundModel {
-    /// Compiles all steps, for the device if it supports them, and moves parameters and constants there.
+    /// Compiles all steps, for the device if it supports them, and moves parameters and constants there. Kernels suit
+    /// the sizes of `expected` runs.
     pub async fn bind(
-        plan: &Plan,
+        (plan, expected): (&Plan, &[Sizes]),
         gpu: Option<Gpu>,
         resident: &Arc<HostParameters>,
         options: &ModelOptions,
@@ -59,7 +61,7 @@ impl BoundModel {
         };
         let made = match &mut gpu {
             Some(kernels) => {
-                let made = kernels.make(&plan.steps, &on_device, options.pipelines.as_ref());
+                let made = kernels.make((&plan.steps, expected), &on_device, options.pipelines.as_ref());
                 timed_async("making kernels", made).await
             }
             None => vec![],
@@ -208,7 +210,7 @@ fn place(
     if let Some((kernels, made)) = gpu {
         match made {
             Ok(made) => {
-                kernels.add(position, &made.kernel);
+                kernels.add(position, made);
                 return Ok(Site::Gpu);
             }
             Err(Refused::Device(lost @ GpuError::Lost { .. })) => return Err(lost.into()),

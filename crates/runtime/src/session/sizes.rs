@@ -150,6 +150,11 @@ impl Sizes {
         slot_of(&self.values, slot)
     }
 
+    /// True if a step writes any elements.
+    pub fn has_work(&self, step: &Step) -> bool {
+        step.writes.iter().any(|id| self.layouts.get(id.0 as usize).is_none_or(|layout| layout.bytes() > 0))
+    }
+
     /// The value of a size. Kernels store it as an `i32` and count beyond it by up to a tile's width.
     pub fn dim(&self, dim: &Dim) -> Result<i32, RunError> {
         const BEYOND: i32 = 1 << 16;

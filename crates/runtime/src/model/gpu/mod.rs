@@ -4,20 +4,20 @@ mod dequantize;
 mod tunings;
 mod weights;
 
-pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict};
+pub(crate) use tunings::{OpenTrial, Refused, Tunings, Verdict, distinct, size};
 pub(crate) use weights::GpuWeights;
 
 use super::device_rows::DeviceRows;
 use super::load::{Emitter, ModelOptions};
 use super::parameters::HostParameters;
-use super::pipelines::{KernelCache, KernelKey, Made, PipelineStore, WantedKernel};
+use super::pipelines::{KernelCache, KernelKey, Made, PipelineStore, StepKernel, WantedKernel};
 use super::placement::BufferAssignment;
 use super::update::Changed;
 use crate::memory::Layout;
 use crate::parallel::map;
 use crate::session::{ControlLayout, Sizes};
 use crate::{Gpu, GpuError, RuntimeError};
-use rewire_graph_rewrite::device::{BindingChunks, BindingSource, EmittedKernel};
+use rewire_graph_rewrite::device::{BindingChunks, BindingSource, Tuning};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source, Step};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -64,8 +64,8 @@ pub(crate) struct Reads {
 struct GpuStep {
     /// Position of its parameter block.
     block: usize,
-    /// The bindings of its kernels, which do not depend on sizes and tunings.
-    slots: Vec<BindingSource>,
+    /// A kernel of it. The bindings of its kernels do not depend on sizes and tunings.
+    kernel: Arc<StepKernel>,
 }
 
 /// The steps of a model on its device.
@@ -95,35 +95,60 @@ impl GpuKernels {
         &self.gpu
     }
 
-    /// Compiles the kernels of all steps, or returns why a step cannot run here; the first part of loading.
+    /// Compiles kernels of all steps: those for the sizes of `expected` runs, or for unknown sizes if a step has no work
+    /// there or they are refused. Returns one for each step, or why it cannot run here; the first part of loading.
     pub async fn make(
         &mut self,
-        steps: &[Step],
+        (steps, expected): (&[Step], &[Sizes]),
         emitter: Emitter<'_>,
         store: Option<&PipelineStore>,
     ) -> Vec<Made<Refused>> {
         let target = self.gpu.target();
-        let wanted = map(steps.iter().enumerate().collect(), |(position, step): (usize, &Step)| {
-            let (windows, tuning) =
-                (BindingChunks::of_constants(&step.computation, target), self.tunings.base(position));
-            WantedKernel {
-                label: label(step),
-                kernel: emitter(position, step, target, &tuning).map_err(Refused::Kernel),
-                key: KernelKey { step: position, windows, tuning },
-                lasting: true,
-            }
-        });
+        let emit = |position: usize, step: &Step, tuning: Tuning| WantedKernel {
+            label: label(step),
+            kernel: emitter(position, step, target, &tuning).map_err(Refused::Kernel),
+            key: KernelKey { step: position, windows: BindingChunks::of_constants(&step.computation, target), tuning },
+            lasting: true,
+        };
+        let of_step = |(position, step): (usize, &Step)| {
+            let tuning = self.tunings.base(position);
+            let base = emit(position, step, tuning);
+            let expected = if base.kernel.is_ok() { self.tunings.expected(position, step, target, expected) } else { vec![] };
+            let others = expected.iter().filter(|other| **other != tuning).map(|other| emit(position, step, *other));
+            let is_expected = expected.is_empty() || expected.contains(&tuning);
+            (base, is_expected, others.collect::<Vec<_>>())
+        };
+        let emitted = map(steps.iter().enumerate().collect(), of_step);
         if let Some(store) = store {
-            let shaders = wanted.iter().filter_map(|wanted| wanted.kernel.as_ref().ok());
+            let shaders = emitted.iter().filter_map(|(base, ..)| base.kernel.as_ref().ok());
             self.cache.open(store, &self.gpu, shaders.map(|parsed| parsed.kernel.wgsl.as_str())).await;
         }
-        self.cache.make(&self.gpu, wanted).await
+        let (mut wanted, mut spare) = (vec![], vec![]);
+        for (base, is_expected, others) in emitted {
+            if is_expected { wanted.push(base) } else { spare.push(base) }
+            wanted.extend(others);
+        }
+        let mut made: Vec<Option<Made<Refused>>> = steps.iter().map(|_| None).collect();
+        self.make_each(wanted, &mut made).await;
+        spare.retain(|base| !matches!(made[base.key.step], Some(Ok(_))));
+        self.make_each(spare, &mut made).await;
+        made.into_iter().flatten().collect()
+    }
+
+    /// Compiles kernels, and keeps one of each step, or the last error.
+    async fn make_each(&self, wanted: Vec<WantedKernel<Refused>>, kept: &mut [Option<Made<Refused>>]) {
+        let steps: Vec<usize> = wanted.iter().map(|wanted| wanted.key.step).collect();
+        for (step, made) in steps.into_iter().zip(self.cache.make(&self.gpu, wanted).await) {
+            if !matches!(kept[step], Some(Ok(_))) {
+                kept[step] = Some(made);
+            }
+        }
     }
 
     /// Adds the kernel of a step. Steps are added in order.
-    pub fn add(&mut self, position: usize, kernel: &EmittedKernel) {
-        let block = self.layout.reserve(kernel);
-        self.steps[position] = Some(GpuStep { block, slots: kernel.slots.clone() });
+    pub fn add(&mut self, position: usize, kernel: Arc<StepKernel>) {
+        let block = self.layout.reserve(&kernel.kernel);
+        self.steps[position] = Some(GpuStep { block, kernel });
     }
 
     /// True if a step runs here.
@@ -136,11 +161,16 @@ impl GpuKernels {
         Some(self.step(position)?.block)
     }
 
+    /// A kernel of a step here, for any sizes.
+    fn any_kernel(&self, position: usize) -> Option<&Arc<StepKernel>> {
+        Some(&self.step(position)?.kernel)
+    }
+
     /// The forms in which kernels read each buffer of a plan.
     pub fn reads(&self, plan: &Plan) -> Vec<Reads> {
         let mut reads = vec![Reads::default(); plan.buffers.len()];
         for (step, own) in plan.steps.iter().zip(&self.steps) {
-            let Some(GpuStep { slots, .. }) = own else { continue };
+            let Some(GpuStep { kernel, .. }) = own else { continue };
             for (position, read) in step.reads.iter().enumerate() {
                 let Binding::Buffer(id) = read else { continue };
                 let Some(reads) = reads.get_mut(id.0 as usize) else { continue };
@@ -150,7 +180,7 @@ impl GpuKernels {
                     }
                     _ => None,
                 };
-                match slots.iter().find_map(as_f16) {
+                match kernel.kernel.slots.iter().find_map(as_f16) {
                     Some(transposed) => reads.as_f16[usize::from(transposed)] = true,
                     None => reads.as_stored = true,
                 }

@@ -111,6 +111,16 @@ impl Tunings {
         self.read().get(position).map_or(self.base, |own| own.base)
     }
 
+    /// The tunings of a step in runs of these sizes, as far as it has work there and each tensor fits in a binding.
+    pub fn expected(&self, position: usize, step: &Step, target: &Target, runs: &[Sizes]) -> Vec<Tuning> {
+        let steps = self.read();
+        let Some(own) = steps.get(position) else { return vec![] };
+        let whole = BindingChunks::of_constants(&step.computation, target);
+        let fits = |sizes: &&Sizes| BindingChunks::new(&step.computation, target, size(sizes)) == whole;
+        let runs = runs.iter().filter(|sizes| sizes.has_work(step)).filter(fits);
+        distinct(runs.map(|sizes| own.choice(step, target, sizes, None).0))
+    }
+
     /// Number of steps with measured tunings.
     pub fn measured(&self) -> usize {
         self.read().iter().filter(|own| !own.known.sizes.is_empty()).count()
@@ -180,15 +190,7 @@ impl StepTuning {
             suited(self.base, &step.computation, target, of_size)
         });
         // If all sizes are similar, samples are short.
-        let mut all: Vec<Tuning> = suited.chain([self.base]).chain(self.known.sizes.values().copied()).collect();
-        let mut seen = vec![];
-        all.retain(|tuning| {
-            !seen.contains(tuning) && {
-                seen.push(*tuning);
-                true
-            }
-        });
-        all
+        distinct(suited.chain([self.base]).chain(self.known.sizes.values().copied()))
     }
 
     /// Sets the tuning for some sizes, or removes it.
@@ -348,6 +350,10 @@ impl GpuKernels {
         for &position in open {
             let (Some(step), Some(tunings)) = (plan.steps.get(position), steps.get(position)) else { continue };
             let forced = forced.get(&position).copied();
+            if forced.is_none() && !sizes.has_work(step) {
+                chosen[position] = self.any_kernel(position).cloned();
+                continue;
+            }
             let key = |tuning| KernelKey {
                 step: position,
                 windows: BindingChunks::new(&step.computation, target, size(sizes)),
@@ -450,8 +456,19 @@ impl Refused {
     }
 }
 
+/// Each tuning once.
+pub(crate) fn distinct(tunings: impl Iterator<Item = Tuning>) -> Vec<Tuning> {
+    let mut all = vec![];
+    for tuning in tunings {
+        if !all.contains(&tuning) {
+            all.push(tuning);
+        }
+    }
+    all
+}
+
 /// The sizes of a run.
-fn size(sizes: &Sizes) -> impl Fn(&Dim) -> Option<u64> {
+pub(crate) fn size(sizes: &Sizes) -> impl Fn(&Dim) -> Option<u64> {
     |dim| u64::try_from(sizes.dim(dim).ok()?).ok()
 }
 
