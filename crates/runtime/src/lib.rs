@@ -58,8 +58,8 @@ pub use machine::measure_memory;
 pub use machine::{MemoryAccess, measure_machine, measure_machine_async};
 pub use memory::{HostMemory, HostMemoryError};
 pub use model::{
-    Attachment, Backing, DeviceRowUse, ExpectedPlan, ExpectedRun, GivenKernels, Model, ModelOptions, ParameterUpdate, Parameters,
-    ParseRefiningError, ParseTablesError, PipelineStore, Refining, Report, Tables, transfers,
+    Attachment, Backing, DeviceRowUse, ExpectedPlan, ExpectedRun, GivenKernels, Model, ModelOptions, ParameterUpdate,
+    Parameters, ParseRefiningError, ParseTablesError, PipelineStore, Refining, Report, Tables, transfers,
 };
 #[doc(inline)]
 pub use rewire_cpu as cpu;

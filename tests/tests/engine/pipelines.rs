@@ -2,8 +2,11 @@
 
 use rewire_graph::{DType, Graph, HostTensor, Scope};
 use rewire_graph_rewrite::device::Target;
-use rewire_runtime::{Gpu, ModelOptions, PipelineStore, Session, ThreadPool, ThreadPoolOptions, wgpu};
-use rewire_tests::backend::{Tensors, gpu, load, on, run};
+use rewire_runtime::{
+    ExpectedPlan, ExpectedRun, Gpu, Inputs, Model, ModelOptions, PipelineStore, RuntimeError, Session, ThreadPool,
+    ThreadPoolOptions, wgpu,
+};
+use rewire_tests::backend::{Tensors, gpu, load, on, plan, run};
 use std::path::{Path, PathBuf};
 
 fn graph() -> Graph {
@@ -82,6 +85,27 @@ fn kernels_come_from_the_file() {
         std::fs::write(file, content).unwrap();
         assert_eq!(result(&gpu, &folder.0), expected, "{} bytes", content.len());
         assert_ne!(std::fs::read(file).unwrap(), content, "the file is written again");
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_expected_runs() {
+    let Some(gpu) = gpu() else { return };
+    let expected = y(&mut session(&gpu, &Folder::new("unexpected").0));
+    let inputs = |rows: usize| Inputs::new().with("x", HostTensor::zeros(DType::F32, vec![rows, 8]).unwrap());
+    let unfit = Inputs::new().with("x", HostTensor::zeros(DType::F32, vec![8, 9]).unwrap());
+    let folder = Folder::new("expected");
+    for runs in [vec![inputs(8)], vec![inputs(0), inputs(1), inputs(100_000)], vec![unfit, Inputs::new()], vec![]] {
+        let runs = runs.into_iter().map(|inputs| ExpectedRun { inputs, state_rows: 0 }).collect();
+        let options = ModelOptions { pipelines: Some(PipelineStore::at(&folder.0)), ..on(gpu.clone()) };
+        let build = || Ok::<_, RuntimeError>(ExpectedPlan { plan: plan(&graph()).unwrap(), runs });
+        let parameters = [("w", tensor())];
+        let mut session = Model::build(build, parameters, options).unwrap().session();
+        assert_eq!(y(&mut session), expected);
+        let empty = session.run(&inputs(0)).unwrap();
+        assert_eq!(empty.get("y").unwrap().shape(), [0, 8]);
+        drop(session);
+        assert!(folder.files().len() <= 1, "the file of a plan does not depend on expected runs");
     }
 }
 

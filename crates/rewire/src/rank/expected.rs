@@ -69,3 +69,57 @@ pub(super) struct Reads<'a> {
     /// True if histories are computed separately from candidates.
     pub is_apart: bool,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rank::testing::{request, schema};
+    use rewire_graph::DType;
+    use rewire_runtime::RunValue;
+
+    const CAPACITY: Capacity = Capacity { rows: 12, contextual: 2, rows_per_event: 1, candidate_room: 1 };
+
+    fn runs_of(names: &[&str], is_apart: bool) -> Vec<ExpectedRun> {
+        let spec = |name: &&str| ((*name).to_owned(), (!name.ends_with("lengths")).then_some(DType::U32));
+        let inputs: Vec<_> = names.iter().map(spec).collect();
+        let reads = Reads { capacity: &CAPACITY, inputs: &inputs, most: 12, is_apart };
+        let invalid = Request::new("u");
+        let expected = ExpectedRequests::of(vec![request(3, 4), invalid, request(1, 2), request(6, 5)]);
+        expected.runs(schema(), &reads).unwrap()
+    }
+
+    fn values(run: &ExpectedRun, name: &str) -> Vec<i64> {
+        match run.inputs.get(name) {
+            Some(RunValue::Host(tensor)) => tensor.to_i64(),
+            _ => panic!("{name} is missing"),
+        }
+    }
+
+    #[test]
+    fn requests_in_one_part_are_the_first_run() {
+        let names = ["uih.lengths", "candidate.lengths", "candidate.item"];
+        let [run] = &runs_of(&names, false)[..] else { panic!("one run is expected") };
+        assert_eq!(values(run, "uih.lengths"), [3]);
+        assert_eq!(values(run, "candidate.lengths"), [4]);
+        assert_eq!(values(run, "candidate.item"), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn histories_and_candidates_apart_are_two_runs() {
+        let names = ["uih.lengths", "uih.kept", "candidate.lengths", "history.lengths"];
+        let [histories, candidates] = &runs_of(&names, true)[..] else { panic!("two runs are expected") };
+        assert_eq!(values(histories, "uih.lengths"), [3, 1]);
+        assert_eq!(values(histories, "uih.kept"), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(values(histories, "candidate.lengths"), []);
+        assert_eq!(values(candidates, "uih.lengths"), []);
+        assert_eq!(values(candidates, "candidate.lengths"), [4, 2]);
+        assert_eq!(values(candidates, "history.lengths"), [5, 3]);
+        assert_eq!([histories.state_rows, candidates.state_rows], [8, 8]);
+    }
+
+    #[test]
+    fn no_requests_are_no_runs() {
+        let reads = Reads { capacity: &CAPACITY, inputs: &[], most: 12, is_apart: true };
+        assert!(ExpectedRequests::of(vec![]).runs(schema(), &reads).unwrap().is_empty());
+    }
+}

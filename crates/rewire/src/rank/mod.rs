@@ -58,8 +58,8 @@ pub use columns::{Columns, ColumnsError, Integers};
 pub use comparison::{Change, Comparison, ComparisonError};
 pub use description::Description;
 pub use embedder::{Embedded, Embedder, Vectors};
-pub use expected::ExpectedRequests;
 pub use error::{MissingColumn, RankError, RequestError, RequestFault};
+pub use expected::ExpectedRequests;
 #[cfg(feature = "files")]
 pub use files::{is_model, read_config, read_config_text, read_weights};
 pub use index::Index;

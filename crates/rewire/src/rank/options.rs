@@ -1,5 +1,5 @@
-use super::{ExpectedRequests, RankError};
 use super::kind::{is_language, is_matching};
+use super::{ExpectedRequests, RankError};
 use crate::predict::is_pipeline;
 use rewire_graph_rewrite::device::Tuning;
 use rewire_graph_rewrite::plan::Precision;

@@ -1,6 +1,6 @@
+use super::expected::Reads;
 use super::package::{check_plan, compiled, config_of, store};
 use super::runs::{Run, runs};
-use super::expected::Reads;
 use super::sequence::{Capacity, Layout, layouts};
 use super::sessions::Sessions;
 use super::{Batch, CancellationToken, Candidate, Column, RankError, RankOptions, Ranked, Schema, Task, unread};
@@ -11,7 +11,9 @@ use rewire_graph::{Arrange, DType, Graph};
 use rewire_graph_rewrite::plan::{Binding, BufferId, Plan, Source};
 use rewire_hstu::models::dlrm_hstu::{CacheOptions, Config, InputRows, InputSpec, trace};
 use rewire_hstu::modules::Mode;
-use rewire_runtime::{ExpectedPlan, ExpectedRun, Inputs, Kernel, Model, ModelOptions, Outputs, Refinement, Session, Tuned};
+use rewire_runtime::{
+    ExpectedPlan, ExpectedRun, Inputs, Kernel, Model, ModelOptions, Outputs, Refinement, Session, Tuned,
+};
 use std::sync::Arc;
 use std::time::Duration;
 

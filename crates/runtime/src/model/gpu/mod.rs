@@ -113,7 +113,8 @@ impl GpuKernels {
         let of_step = |(position, step): (usize, &Step)| {
             let tuning = self.tunings.base(position);
             let base = emit(position, step, tuning);
-            let expected = if base.kernel.is_ok() { self.tunings.expected(position, step, target, expected) } else { vec![] };
+            let expected =
+                if base.kernel.is_ok() { self.tunings.expected(position, step, target, expected) } else { vec![] };
             let others = expected.iter().filter(|other| **other != tuning).map(|other| emit(position, step, *other));
             let is_expected = expected.is_empty() || expected.contains(&tuning);
             (base, is_expected, others.collect::<Vec<_>>())
@@ -125,7 +126,11 @@ impl GpuKernels {
         }
         let (mut wanted, mut spare) = (vec![], vec![]);
         for (base, is_expected, others) in emitted {
-            if is_expected { wanted.push(base) } else { spare.push(base) }
+            if is_expected {
+                wanted.push(base)
+            } else {
+                spare.push(base)
+            }
             wanted.extend(others);
         }
         let mut made: Vec<Option<Made<Refused>>> = steps.iter().map(|_| None).collect();

@@ -475,10 +475,42 @@ pub(crate) fn size(sizes: &Sizes) -> impl Fn(&Dim) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Layout;
     use crate::session::tests::product;
     use rewire_graph::DType;
     use rewire_graph_rewrite::device::SubgroupSizes;
     use rewire_graph_rewrite::plan::{Computation, Extent};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn expected_runs_have_the_tunings_that_they_choose() {
+        let (target, plan) = (Target::BASELINE, product());
+        let step = &plan.steps[0];
+        let own = StepTuning::new(step, &target, Tuning::default(), None);
+        let (base, steps) = (own.base, RwLock::new(vec![own]));
+        let tunings = Tunings { base, steps, changes: AtomicU64::new(0) };
+        let run = |rows: i64| {
+            let mut sizes = Sizes::fixed(vec![]);
+            sizes.values.symbols = BTreeMap::from([(Symbol(0), rows)]);
+            sizes.layouts = plan
+                .buffers
+                .iter()
+                .map(|buffer| {
+                    let extent = |dim: &Dim| dim.evaluate(|_| Some(rows)).unwrap() as usize;
+                    Layout::new(buffer.dtype, buffer.shape.iter().map(extent).collect())
+                })
+                .collect();
+            sizes
+        };
+        let of =
+            |rows: &[i64]| tunings.expected(0, step, &target, &rows.iter().map(|&rows| run(rows)).collect::<Vec<_>>());
+        let chosen = |rows: i64| tunings.read()[0].choice(step, &target, &run(rows), None).0;
+        assert_ne!(chosen(3), chosen(1 << 20));
+        assert_eq!(of(&[3, 1 << 20, 3]), [chosen(3), chosen(1 << 20)]);
+        assert_eq!(of(&[0]), []);
+        assert_eq!(of(&[0, 3]), [chosen(3)]);
+        assert_eq!(of(&[]), []);
+    }
 
     #[test]
     fn the_order_of_sums_is_decided_for_all_sizes() {
