@@ -486,9 +486,6 @@ mod tests {
     fn expected_runs_have_the_tunings_that_they_choose() {
         let (target, plan) = (Target::BASELINE, product());
         let step = &plan.steps[0];
-        let own = StepTuning::new(step, &target, Tuning::default(), None);
-        let (base, steps) = (own.base, RwLock::new(vec![own]));
-        let tunings = Tunings { base, steps, changes: AtomicU64::new(0) };
         let run = |rows: i64| {
             let mut sizes = Sizes::fixed(vec![]);
             sizes.values.symbols = BTreeMap::from([(Symbol(0), rows)]);
@@ -502,6 +499,10 @@ mod tests {
                 .collect();
             sizes
         };
+        let mut own = StepTuning::new(step, &target, Tuning::default(), None);
+        own.learn(own.bucket(&run(3)), Some(Tuning { matrices: Some(false), ..own.base }));
+        let (base, steps) = (own.base, RwLock::new(vec![own]));
+        let tunings = Tunings { base, steps, changes: AtomicU64::new(0) };
         let of =
             |rows: &[i64]| tunings.expected(0, step, &target, &rows.iter().map(|&rows| run(rows)).collect::<Vec<_>>());
         let chosen = |rows: i64| tunings.read()[0].choice(step, &target, &run(rows), None).0;
