@@ -493,7 +493,7 @@ mod tests {
                 .buffers
                 .iter()
                 .map(|buffer| {
-                    let extent = |dim: &Dim| dim.evaluate(|_| Some(rows)).unwrap() as usize;
+                    let extent = |dim: &Dim| dim.evaluate(|_| Some(rows)).unwrap();
                     Layout::new(buffer.dtype, buffer.shape.iter().map(extent).collect())
                 })
                 .collect();
