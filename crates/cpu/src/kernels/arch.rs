@@ -218,29 +218,3 @@ pub fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s 
 pub(super) fn mul_add_one<S: Simd>(a: f32, b: f32, c: f32) -> f32 {
     if is_fused::<S>() { a.mul_add(b, c) } else { a * b + c }
 }
-
-/// Low and high words of the products of 32-bit words.
-#[inline(always)]
-pub(super) fn widening_mul<S: Simd>(simd: S, a: S::u32s, b: S::u32s) -> (S::u32s, S::u32s) {
-    // On this architecture `pulp` multiplies word by word.
-    #[cfg(target_arch = "aarch64")]
-    if TypeId::of::<S>() == TypeId::of::<Neon>()
-        && let Some(products) = neon_products(bytemuck::cast_slice(&[a]), bytemuck::cast_slice(&[b]))
-        && let (&[low, high], _) = S::as_simd_u32s(products.as_flattened())
-    {
-        return (low, high);
-    }
-    simd.widening_mul_u32s(a, b)
-}
-
-#[cfg(target_arch = "aarch64")]
-#[inline(always)]
-fn neon_products(a: &[u32], b: &[u32]) -> Option<[[u32; 4]; 2]> {
-    use pulp::{cast, cast_lossy};
-    use std::arch::aarch64::uint32x4_t;
-    // SAFETY: the caller computes with `Neon`, which is only created if the processor has these instructions.
-    let Neon { neon, .. } = unsafe { Neon::new_unchecked() };
-    let [a, b]: [uint32x4_t; 2] = [cast(*a.first_chunk::<4>()?), cast(*b.first_chunk::<4>()?)];
-    let (low, high) = (neon.vmull_u32(cast_lossy(a), cast_lossy(b)), neon.vmull_high_u32(a, b));
-    Some([neon.vuzp1q_u32(cast(low), cast(high)), neon.vuzp2q_u32(cast(low), cast(high))].map(cast))
-}

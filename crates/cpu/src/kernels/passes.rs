@@ -13,6 +13,9 @@ use rewire_graph::pointwise::functions::{
 use rewire_graph::pointwise::{BinaryOp, UnaryOp};
 use std::marker::PhantomData;
 
+/// Points that are copied to apply a function in place.
+const COPIED: usize = 64;
+
 /// The input and output of a pass over a block.
 pub(super) struct Rows<'a, 's> {
     pub out: &'s mut [f32],
@@ -155,11 +158,11 @@ impl<'a> Rows<'a, '_> {
                     let (sign, terms) = terms.map_or((1.0, Row::Same(-0.0)), |(sign, terms)| (sign, row(terms)));
                     affine_points(out, scaled, factors, (terms, sign));
                     let Some(op) = then else { continue };
-                    for out in out.chunks_mut(COPIES) {
-                        let mut values = [0.0; COPIES];
+                    for out in out.chunks_mut(COPIED) {
+                        let mut values = [0.0; COPIED];
                         let values = &mut values[..out.len()];
                         values.copy_from_slice(out);
-                        curve(op, Mapped { simd, out, values });
+                        curve(op, Mapped { simd, out, row: Row::Each(values) });
                     }
                     continue;
                 }
@@ -187,18 +190,8 @@ impl<'a> Rows<'a, '_> {
     /// Applies a unary function. The row loop is not duplicated per function, to limit code size.
     #[inline(always)]
     fn map<S: Simd>(mut self, simd: S, op: UnaryOp) {
-        for (_, out, value) in self.iter() {
-            let same;
-            let values = match value {
-                Row::Same(value) => {
-                    same = [value; COPIES];
-                    &same[..]
-                }
-                Row::Each(values) => values,
-            };
-            for out in out.chunks_mut(values.len().max(1)) {
-                op.visit(Mapped { simd, out, values });
-            }
+        for (_, out, row) in self.iter() {
+            op.visit(Mapped { simd, out, row });
         }
     }
 
@@ -215,52 +208,27 @@ impl<'a> Rows<'a, '_> {
         let rows = self.out.chunks_mut(self.stride.max(1)).take(self.from.rows).enumerate();
         for (n, out) in rows {
             let Some(out) = out.get_mut(..points) else { continue };
-            let (a, b) = (a_from.row(a, n), b_from.row(b, n));
-            let same;
-            let (operands, size) = match (a, b) {
-                (Row::Each(a), Row::Each(b)) => (Pair::Each(a, b), points),
-                (Row::Each(a), Row::Same(b)) => (Pair::SameRight(a, b), points),
-                (Row::Same(a), Row::Each(b)) => (Pair::SameLeft(a, b), points),
-                (Row::Same(a), Row::Same(b)) => {
-                    same = [a; COPIES];
-                    (Pair::SameRight(&same, b), COPIES)
-                }
-            };
-            for out in out.chunks_mut(size.max(1)) {
-                op.visit(Zipped { simd, out, operands });
-            }
+            op.visit(Zipped { simd, out, a: a_from.row(a, n), b: b_from.row(b, n) });
         }
     }
 
     /// Selects the input where the comparison of the first two operands equals `side`, and the third operand elsewhere.
     #[inline(always)]
-    fn choose<S: Simd>(mut self, simd: S, comparison: BinaryOp, operands: [u16; 3], side: bool) {
-        let (others, block) = (operands.map(|operand| self.operand(operand)), self.block);
+    fn choose<S: Simd>(mut self, simd: S, comparison: BinaryOp, [a, b, other]: [u16; 3], side: bool) {
+        let (a, b, others, block) = (self.operand(a), self.operand(b), self.operand(other), self.block);
         for (n, out, value) in self.iter() {
-            let [a, b, other] = others.map(|others| block.row(others, n));
-            let rows = [value, a, b, other];
-            let same = rows.map(|row| match row {
-                Row::Same(value) => [value; COPIES],
-                Row::Each(_) => [0.0; COPIES],
-            });
-            for (part, out) in out.chunks_mut(COPIES).enumerate() {
-                let points = part * COPIES..part * COPIES + out.len();
-                let [value, a, b, other] = [0, 1, 2, 3].map(|n: usize| match rows[n] {
-                    Row::Same(_) => &same[n][..out.len()],
-                    Row::Each(values) => values.get(points.clone()).unwrap_or(&[]),
-                });
-                let (yes, no) = if side { (value, other) } else { (other, value) };
-                comparison.visit(Chosen { simd, out, values: [a, b, yes, no] });
-            }
+            let other = block.row(others, n);
+            let (yes, no) = if side { (value, other) } else { (other, value) };
+            comparison.visit(Chosen { simd, out, a: block.row(a, n), b: block.row(b, n), yes, no });
         }
     }
 }
 
-/// Applies a unary function to a row. A value that all points share is computed once and copied.
+/// Applies a unary function to a row.
 struct Mapped<'s, S> {
     simd: S,
     out: &'s mut [f32],
-    values: &'s [f32],
+    row: Row<'s, f32>,
 }
 
 impl<S: Simd> UnaryVisitor for Mapped<'_, S> {
@@ -277,15 +245,15 @@ impl<S: Simd, F: Unary> NullaryFnOnce for With<Mapped<'_, S>, F> {
 
     #[inline(always)]
     fn call(self) {
-        let Mapped { simd, out, values } = self.0;
-        let v = Instructions(simd);
-        map(
-            simd,
-            out,
-            values,
-            #[inline(always)]
-            |x| F::lanes(v, x),
-        );
+        let Mapped { simd, out, row } = self.0;
+        let (v, row) = (Instructions(simd), RowVectors::of(simd, row));
+        let (out, rest) = S::as_mut_simd_f32s(out);
+        for (n, out) in out.iter_mut().enumerate() {
+            *out = F::lanes(v, row.at(n));
+        }
+        if !rest.is_empty() {
+            simd.partial_store_f32s(rest, F::lanes(v, row.last(simd)));
+        }
     }
 }
 
@@ -354,19 +322,44 @@ impl<S: Simd> UnaryVisitor for AffineThen<'_, '_, S> {
     }
 }
 
-/// Two operands of a row. One of them may have the same value for all points.
-#[derive(Clone, Copy)]
-enum Pair<'s> {
-    Each(&'s [f32], &'s [f32]),
-    SameLeft(f32, &'s [f32]),
-    SameRight(&'s [f32], f32),
+/// The vectors of a row's values.
+struct RowVectors<'s, S: Simd> {
+    each: &'s [S::f32s],
+    /// The points after the last whole vector.
+    last: &'s [f32],
+    /// The value of a row without a value per point.
+    same: S::f32s,
+}
+
+impl<'s, S: Simd> RowVectors<'s, S> {
+    #[inline(always)]
+    fn of(simd: S, row: Row<'s, f32>) -> Self {
+        match row {
+            Row::Same(value) => Self { each: &[], last: &[], same: simd.splat_f32s(value) },
+            Row::Each(values) => {
+                let (each, last) = S::as_simd_f32s(values);
+                Self { each, last, same: simd.splat_f32s(0.0) }
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn at(&self, n: usize) -> S::f32s {
+        self.each.get(n).copied().unwrap_or(self.same)
+    }
+
+    #[inline(always)]
+    fn last(&self, simd: S) -> S::f32s {
+        if self.last.is_empty() { self.same } else { simd.partial_load_f32s(self.last) }
+    }
 }
 
 /// Applies a binary function to a row.
 struct Zipped<'s, S> {
     simd: S,
     out: &'s mut [f32],
-    operands: Pair<'s>,
+    a: Row<'s, f32>,
+    b: Row<'s, f32>,
 }
 
 impl<S: Simd> BinaryVisitor for Zipped<'_, S> {
@@ -385,49 +378,26 @@ impl<S: Simd, F: Arithmetic> NullaryFnOnce for With<Zipped<'_, S>, F> {
 
     #[inline(always)]
     fn call(self) {
-        let Zipped { simd, out, operands } = self.0;
-        let v = Instructions(simd);
-        match operands {
-            Pair::SameRight(a, b) => {
-                let b = simd.splat_f32s(b);
-                map(
-                    simd,
-                    out,
-                    a,
-                    #[inline(always)]
-                    |a| F::lanes(v, a, b),
-                );
-            }
-            Pair::SameLeft(a, b) => {
-                let a = simd.splat_f32s(a);
-                map(
-                    simd,
-                    out,
-                    b,
-                    #[inline(always)]
-                    |b| F::lanes(v, a, b),
-                );
-            }
-            Pair::Each(a, b) => {
-                let (out, rest) = S::as_mut_simd_f32s(out);
-                let ((a, last_a), (b, last_b)) = (S::as_simd_f32s(a), S::as_simd_f32s(b));
-                for ((out, &a), &b) in out.iter_mut().zip(a).zip(b) {
-                    *out = F::lanes(v, a, b);
-                }
-                if !rest.is_empty() {
-                    let (a, b) = (simd.partial_load_f32s(last_a), simd.partial_load_f32s(last_b));
-                    simd.partial_store_f32s(rest, F::lanes(v, a, b));
-                }
-            }
+        let Zipped { simd, out, a, b } = self.0;
+        let (v, a, b) = (Instructions(simd), RowVectors::of(simd, a), RowVectors::of(simd, b));
+        let (out, rest) = S::as_mut_simd_f32s(out);
+        for (n, out) in out.iter_mut().enumerate() {
+            *out = F::lanes(v, a.at(n), b.at(n));
+        }
+        if !rest.is_empty() {
+            simd.partial_store_f32s(rest, F::lanes(v, a.last(simd), b.last(simd)));
         }
     }
 }
 
-/// Selects the third value where a comparison of the first two is true, and the fourth elsewhere.
+/// Selects `yes` where a comparison of `a` and `b` is true, and `no` elsewhere.
 struct Chosen<'s, S> {
     simd: S,
     out: &'s mut [f32],
-    values: [&'s [f32]; 4],
+    a: Row<'s, f32>,
+    b: Row<'s, f32>,
+    yes: Row<'s, f32>,
+    no: Row<'s, f32>,
 }
 
 impl<S: Simd> BinaryVisitor for Chosen<'_, S> {
@@ -446,35 +416,16 @@ impl<S: Simd, F: Comparison> NullaryFnOnce for With<Chosen<'_, S>, F> {
 
     #[inline(always)]
     fn call(self) {
-        let Chosen { simd, out, values } = self.0;
-        let v = Instructions(simd);
+        let Chosen { simd, out, a, b, yes, no } = self.0;
+        let (v, a, b) = (Instructions(simd), RowVectors::of(simd, a), RowVectors::of(simd, b));
+        let (yes, no) = (RowVectors::of(simd, yes), RowVectors::of(simd, no));
         let (out, rest) = S::as_mut_simd_f32s(out);
-        let [a, b, yes, no] = values.map(|values| S::as_simd_f32s(values));
-        for ((((out, &a), &b), &yes), &no) in out.iter_mut().zip(a.0).zip(b.0).zip(yes.0).zip(no.0) {
-            *out = simd.select_f32s(F::mask(v, a, b), yes, no);
+        for (n, out) in out.iter_mut().enumerate() {
+            *out = simd.select_f32s(F::mask(v, a.at(n), b.at(n)), yes.at(n), no.at(n));
         }
         if !rest.is_empty() {
-            let [a, b, yes, no] = [a.1, b.1, yes.1, no.1].map(|last| simd.partial_load_f32s(last));
+            let (a, b, yes, no) = (a.last(simd), b.last(simd), yes.last(simd), no.last(simd));
             simd.partial_store_f32s(rest, simd.select_f32s(F::mask(v, a, b), yes, no));
         }
-    }
-}
-
-/// Points selected at once; values that are constant in a row are copied this often.
-const COPIES: usize = 64;
-
-/// Applies a function to every value of a row.
-#[inline(always)]
-fn map<S: Simd>(simd: S, out: &mut [f32], values: &[f32], function: impl Fn(S::f32s) -> S::f32s) {
-    let ((vectors, rest), (values, last)) = (S::as_mut_simd_f32s(out), S::as_simd_f32s(values));
-    for (out, &x) in vectors.iter_mut().zip(values) {
-        *out = function(x);
-    }
-    if !rest.is_empty() {
-        let x = match values.get(vectors.len()) {
-            Some(&x) => x,
-            None => simd.partial_load_f32s(last),
-        };
-        simd.partial_store_f32s(rest, function(x));
     }
 }

@@ -167,6 +167,12 @@ impl<'a> Builder<'a> {
         }
     }
 
+    /// Sets the element of `value` at `coords`, which later elements read.
+    pub fn set(&mut self, value: Value, coords: &[ExprId], element: ExprId) {
+        let coords = self.canonical(value, coords);
+        self.memo.insert((value, coords), element);
+    }
+
     /// The index in the table of the row element at `coords`.
     pub fn row_place(
         &mut self,

@@ -121,7 +121,7 @@ fn output(target: usize, ty: &Type, placed: Placed, value: ExprId) -> Output {
     }
 }
 
-/// An output of a loop; a concatenation is one output per part.
+/// An output of a loop. A concatenation, also with pointwise operators behind it, is one output per part.
 fn followed(
     at: &mut Builder,
     bases: &HashMap<Value, Vec<ExprId>>,
@@ -133,35 +133,52 @@ fn followed(
         let element = at.placed(value, &placed)?;
         return Ok(vec![output(target, &ty, placed, element)]);
     }
-    let concat = at.graph.op::<Concat>(value.node).ok_or("an output does not follow the loop")?;
-    concatenated(at, bases, concat, target, value, &ty)
+    let mut joined = concatenations(at.graph, value).into_iter();
+    let placed = joined.find_map(|joined| Some((joined, first_placed(at, bases, joined)?)));
+    let (joined, placed) = placed.ok_or("an output does not follow the loop")?;
+    concatenated(at, (joined, &placed), target, value, &ty)
 }
 
+/// The concatenations from which only pointwise operators lead to `value`.
+fn concatenations(graph: &Graph, value: Value) -> Vec<Value> {
+    let shape = graph.ty(value).map(|ty| &ty.shape);
+    let is_alike = |id: &NodeId| graph.ty(result(*id)).map(|ty| &ty.shape) == shape;
+    let behind = |id: NodeId| {
+        let is_pointwise = graph.node(id).is_some_and(|node| node.op.is_pointwise());
+        graph.producers(id).into_iter().filter(move |producer| is_pointwise && is_alike(producer))
+    };
+    let all = reached([value.node], behind);
+    all.into_iter().filter(|&id| graph.op::<Concat>(id).is_some()).map(result).collect()
+}
+
+/// The place of the first part of a concatenation that has one.
+fn first_placed(at: &mut Builder, bases: &HashMap<Value, Vec<ExprId>>, joined: Value) -> Option<(Value, Placed)> {
+    at.graph.inputs(joined.node).into_iter().find_map(|part| Some((part, at.place(part, bases)?)))
+}
+
+/// The outputs of `value`, one per part of the concatenation `joined`, of which one part has the given place.
 fn concatenated(
     at: &mut Builder,
-    bases: &HashMap<Value, Vec<ExprId>>,
-    concat: &Concat,
+    (joined, (part, placed)): (Value, &(Value, Placed)),
     target: usize,
     value: Value,
     whole: &Type,
 ) -> Result<Vec<Output>, NotLowerable> {
     let graph = at.graph;
-    let parts = graph.inputs(value.node);
-    let placed = parts
-        .iter()
-        .find_map(|&part| Some((part, at.place(part, bases)?)))
-        .ok_or("no part of a concatenation follows the loop")?;
-    let shape = ty(graph, placed.0)?.shape;
+    let concat = graph.op::<Concat>(joined.node).ok_or("an output does not follow the loop")?;
+    let shape = ty(graph, *part)?.shape;
     let mut start = at.nest.body.dag.int(0);
     let mut outputs = vec![];
-    for part in parts {
+    for part in graph.inputs(joined.node) {
         if graph.ty(part).is_none_or(|ty| ty.shape != shape) {
             return Err("the parts of a concatenation differ in shape".into());
         }
-        let element = at.placed(part, &placed.1)?;
-        let mut index = placed.1.index.clone();
-        index[concat.axis] = at.nest.body.dag.binary(BinaryOp::Add, index[concat.axis], start);
-        outputs.push(output(target, whole, Placed { index, ..placed.1.clone() }, element));
+        let mut placed = placed.clone();
+        let element = at.placed(part, &placed)?;
+        placed.index[concat.axis] = at.nest.body.dag.binary(BinaryOp::Add, placed.index[concat.axis], start);
+        at.set(joined, &placed.index, element);
+        let element = at.element(value, &placed.index)?;
+        outputs.push(output(target, whole, placed, element));
         let extent = at.size(&shape[concat.axis]);
         start = at.nest.body.dag.binary(BinaryOp::Add, start, extent);
     }

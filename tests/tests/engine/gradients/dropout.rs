@@ -112,6 +112,33 @@ fn dropout_fuses_before_and_after_products_and_norms() {
     }
 }
 
+/// Three parts of 25 columns, of which the last has a norm.
+fn joined(scope: &Scope, x: &Tensor) -> Tensor {
+    scope.concat(&[&x.silu(), x, &(x * &x.normalize(1e-5))], 1)
+}
+
+#[test]
+fn pointwise_operators_behind_a_concatenation_are_part_of_the_norm_before_it() {
+    type Model = fn(&Scope, &Tensor) -> Tensor;
+    let dropped: Model = |scope, x| scope.dropout(&joined(scope, x), RATIO);
+    let scaled: Model =
+        |scope, x| &(&joined(scope, x) * &scope.weight("factor", &[75.into()])).tanh() - &joined(scope, x).abs();
+    for (model, masked) in [(dropped, true), (scaled, false)] {
+        let outputs = |scope: &Scope, x: &Tensor| vec![("out", model(scope, x))];
+        let scope = Scope::new().with_mode(Mode::Train);
+        let x = scope.input("x", DType::F32, &[scope.size("rows"), 25.into()]);
+        let plan = plan(&scope.finish(&outputs(&scope, &x)).unwrap()).unwrap();
+        assert_eq!(plan.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["layer_norm"]);
+        for dtype in [DType::F32, DType::F16] {
+            let results = run_all(dtype, 25, 5, outputs);
+            agree(&results, Tolerance::SINGLE);
+            for actual in results[1..].iter().filter(|_| masked) {
+                assert_eq!(zeros(&actual["out"]), zeros(&results[0]["out"]));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_layer_that_learns_drops_its_output() {
     let config = |ratio: f32| -> StuConfig {
