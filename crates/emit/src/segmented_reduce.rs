@@ -22,9 +22,12 @@ use rewire_graph_rewrite::schedule::{Bound, SegmentedReduce};
 
 static TEMPLATE: Template = template!("segmented_reduce.wgsl");
 
-/// Threads that share the rows of a result: few, since samples may be short. Constant, so that a sum has the same bits
-/// whether its rows are looked up or not.
+/// Least number of threads that share the rows of a result: few, since samples may be short.
 const PARTS: u32 = 4;
+/// Largest number of threads that share the rows of a result, if there are few results.
+const MOST_PARTS: u32 = 32;
+/// Threads that keep the memory of a large GPU busy, at four columns a thread.
+const BUSY: usize = 1 << 17;
 /// Rows that a thread loads at once.
 const ROWS: u32 = 2;
 /// Rows that a thread loads at once if they are looked up by ids.
@@ -360,6 +363,19 @@ impl<'k> Points<'k> {
     }
 }
 
+/// The product of known dimensions.
+fn count(dims: &[Dim]) -> Option<usize> {
+    dims.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?))
+}
+
+/// Threads that share the rows of a result, a power of two. Depends only on the results, so that a sum has the same bits
+/// with any tile, and whether its rows are looked up or not.
+fn parts_of(extents: &[Dim]) -> u32 {
+    let wanted = count(extents).map_or(0, |results| BUSY / results.div_ceil(4).max(1));
+    let wanted = u32::try_from(wanted).unwrap_or(MOST_PARTS).clamp(PARTS, MOST_PARTS);
+    1 << wanted.ilog2()
+}
+
 /// The division of a workgroup's threads among results.
 struct Shares {
     /// Threads that share a result.
@@ -373,10 +389,9 @@ struct Shares {
 impl Shares {
     fn new(kernel: &Bound<'_, SegmentedReduce>, points: &Points<'_>, threads: u32) -> Self {
         if kernel.index.is_none() {
-            let parts = PARTS.min(threads);
+            let parts = parts_of(&kernel.extents).min(threads);
             return Self { parts, owners: threads / parts, columns: 1 };
         }
-        let count = |dims: &[Dim]| dims.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?));
         let at_most = |dims: &[Dim], most: u32| {
             count(dims).map_or(most, |count| u32::try_from(count).unwrap_or(most).min(most)).max(1).next_power_of_two()
         };

@@ -24,7 +24,7 @@ fn samples() -> Vec<(&'static str, Computation)> {
         ("matmul_normalised", matmul::normalised(64, 25, 50)),
         ("reduce_layer_norm", reduce::layer_norm(512usize.into(), DType::F32)),
         ("reduce_symbolic_width", reduce::layer_norm(sym(1), DType::F16)),
-        ("segmented_by_sample", segmented_reduce::by_sample(64usize.into(), DType::F32)),
+        ("segmented_by_sample", segmented_reduce::by_sample(sym(0), 64usize.into(), DType::F32)),
         ("segmented_by_index", segmented_reduce::by_index(sym(1), 50usize.into(), DType::F16)),
         ("matmul_by_sample", segmented_reduce::products(64, 50, DType::F32)),
         ("attention_causal", case(Mask::Causal, false)),
