@@ -55,7 +55,6 @@ impl Sum {
             (rows, width.saturating_mul(COLUMN_THREADS), SUM_PARTS)
         };
         let parts = THREADS.checked_div(results).unwrap_or(THREADS).min(most);
-        let parts = parts.checked_ilog2().map_or(1, |log| 1 << log);
         (rows.as_const().is_none() && parts > 1).then(|| Self { rows: rows.clone(), parts })
     }
 
