@@ -1,10 +1,11 @@
 //! Functions of a row and its reductions.
 
 use super::*;
-use rewire_graph::Ragged;
+use rewire_graph::{Ragged, Seed, differentiate};
 use rewire_graph_rewrite::lower;
 use rewire_graph_rewrite::passes::Pipeline;
 use rewire_graph_rewrite::schedule::Schedule;
+use rewire_tests::case::GraphCase;
 
 #[test]
 fn softmax_is_one_kernel_with_what_surrounds_it() {
@@ -45,6 +46,22 @@ fn layer_norm_is_one_kernel_however_it_is_written() {
         let schedule = plan.steps[0].computation.schedule();
         assert!(matches!(schedule, Some(Schedule::Reduction(_))), "{name}");
     }
+}
+
+#[test]
+fn norms_whose_statistics_gradients_read_write_what_products_read() {
+    let scope = Scope::new();
+    let x = scope.input("x", F32, &[scope.size("rows"), 64.into()]);
+    let normed = x.layer_norm(&weight(&scope, "w", &[64]), &weight(&scope, "b", &[64]), 1e-6);
+    let y = normed.matmul(&weight(&scope, "m", &[64, 32]));
+    let (forward, seeds) = (scope.finish(&[("y", y)]).unwrap(), [("y", Seed::Input("dy"))]);
+    let graph = differentiate(&forward, &seeds, &["x", "w", "b", "m"]).unwrap();
+    for storage in [F32, DType::F16] {
+        let (fused, _) = Pipeline::default().for_storage(storage).run(graph.clone()).unwrap();
+        let plan = lower(&fused).unwrap();
+        assert!(!names(&plan).iter().any(|name| name == "pointwise"), "{storage}: {:?}", names(&plan));
+    }
+    GraphCase::random(graph, &[("rows", 37)], 5).check();
 }
 
 #[test]

@@ -211,7 +211,7 @@ impl Partition<'_> {
         self.is_small(nodes) && self.writes_last(nodes) && !self.leaves_and_returns(nodes)
     }
 
-    fn is_small(&self, nodes: &BTreeSet<NodeId>) -> bool {
+    pub(super) fn is_small(&self, nodes: &BTreeSet<NodeId>) -> bool {
         nodes.len() <= OPERATORS && self.least_bindings(nodes) <= self.most_bindings
     }
 
@@ -342,13 +342,17 @@ impl Partition<'_> {
         }
     }
 
+    /// True for norms and other kernels that reduce an axis.
+    pub(super) fn has_reduction(&self, nodes: &BTreeSet<NodeId>) -> bool {
+        nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.reduced_axis().is_some()))
+    }
+
     /// Moves a norm that only one matmul reads into its prologue, if that is no slower on this machine. Matmuls whose
     /// operands are f16 as `stored` are excluded: the tiles of matrix hardware would wait for the statistics.
     pub(super) fn absorb_norms(&mut self, machine: &HardwareModel, stored: impl Fn(DType) -> DType) {
         let sizes = Sizes::assumed(self.graph);
         for norm in 0..self.groups.len() {
-            let reducing = |id: &NodeId| self.op(*id).is_some_and(|op| op.reduced_axis().is_some());
-            if !self.groups[norm].iter().any(reducing) {
+            if !self.has_reduction(&self.groups[norm]) {
                 continue;
             }
             let results = self.results(&self.groups[norm]);
@@ -404,7 +408,7 @@ impl Partition<'_> {
     }
 
     /// The loop extents of a kernel without a main operator.
-    fn walk(&self, nodes: &BTreeSet<NodeId>) -> Option<Vec<Dim>> {
+    pub(super) fn walk(&self, nodes: &BTreeSet<NodeId>) -> Option<Vec<Dim>> {
         let first = *self.results(nodes).first()?;
         let walked = match self.inputs(first) {
             &[_, _, rows] if self.sets_rows(first) => rows,

@@ -9,6 +9,7 @@ mod body;
 mod cost;
 mod f16;
 mod grow;
+mod norms;
 mod outline;
 mod pairs;
 mod partition;
@@ -50,6 +51,7 @@ impl Pass for Fuse {
             partition.absorb_norms(context.machine(), |dtype| context.stored(dtype));
             partition.keep_f16(|dtype| context.stored(dtype));
             partition.free_bindings();
+            partition.join_norms();
             partition.join_maps();
             partition.shorten();
         } else {
