@@ -8,7 +8,7 @@ use super::panel::{ExprMatrix, PanelMachine};
 use super::product::{DEPTH, Matrix, PackedRhs, blocks_of_sum, multiply};
 use super::program::AccumulatorValue;
 use super::reductions::{CompiledReductions, ReductionMachines};
-use super::scratch::{Line, lines, private_cache};
+use super::scratch::{Buffer, private_cache};
 use super::small::CompiledSmallProduct;
 use super::store::{Blocks, SharedOutputs, Stores, Target, Writer, deal};
 use super::taps::{Taps, TapsMachine};
@@ -150,7 +150,7 @@ struct Worker<'a> {
     epilogue: Writer<'a>,
     coords: Coords,
     gathered: Vec<f32>,
-    sums: Vec<Line>,
+    sums: Buffer,
 }
 
 impl Compile for Bound<'_, Product> {
@@ -322,7 +322,7 @@ impl CompiledMatmul {
             for (step, targets) in targets.iter_mut().enumerate() {
                 let first = step * sizes.step;
                 let rows = sizes.step.min(block.rows - first);
-                let sums = lines(sums, rows * stride)?;
+                let sums = sums.floats(rows * stride)?;
                 match &mut product {
                     Factors::Matrices(left, right) => {
                         let left = left.part((first, 0), (rows, k));
@@ -417,7 +417,7 @@ impl Scheduled for CompiledMatmul {
                     epilogue: self.stores.writer(env)?,
                     coords: Coords::new(self.axes)?,
                     gathered: vec![],
-                    sums: vec![],
+                    sums: Buffer::default(),
                 })
             },
             |worker, blocks| {
@@ -426,11 +426,7 @@ impl Scheduled for CompiledMatmul {
                     self.block(worker, &mut targets, &sizes, (left.as_deref(), b), block)
                 })
             },
-        )?;
-        if let Some(panels) = panels.and_then(Arc::into_inner) {
-            panels.recycle();
-        }
-        Ok(())
+        )
     }
 }
 

@@ -8,13 +8,12 @@ use super::operand::Env;
 use super::panel::{ExprMatrix, PanelMachine, fill};
 use super::product::{Matrix, PackedRhs};
 use super::program::{AccumulatorValue, Program};
-use super::scratch::{Line, lines};
+use super::scratch::Buffer;
 use super::softmax::{self, Scores, Softmax, Sums};
 use super::store::{Stores, Target, Writer};
 use super::totals::combined;
 use super::visible::{Block, KEYS, RowsAndKeys};
 use super::{Compile, Scheduled};
-use bytemuck::{cast_slice, cast_slice_mut};
 use rewire_graph::pointwise::{BinaryOp, Dag, Expr, ExprId, UnaryOp};
 use rewire_graph::{Arrange, Scalar};
 use rewire_graph_rewrite::plan::{Output, ReduceOp};
@@ -95,7 +94,7 @@ struct Worker<'a> {
 struct PassMachine<'a> {
     weights: Vm<'a>,
     /// The weights of each reduction for a span.
-    values: Vec<Line>,
+    values: Buffer,
     dots: u32,
     sums: Vec<Sum<'a>>,
 }
@@ -105,7 +104,7 @@ struct Products<'a> {
     width: usize,
     other: PanelMachine<'a>,
     panels: PackedRhs,
-    values: Vec<Line>,
+    values: Buffer,
 }
 
 struct Sum<'a> {
@@ -119,7 +118,7 @@ struct Weighted<'a> {
     width: usize,
     panel: PanelMachine<'a>,
     panels: PackedRhs,
-    totals: Vec<Line>,
+    totals: Buffer,
 }
 
 /// A block of rows, with the data shared by its passes over keys.
@@ -143,7 +142,7 @@ impl PassMachine<'_> {
         let (count, skip, stride) = (last - first, first - origin, (last - origin).next_multiple_of(KEYS));
         let read = dots.iter_mut().zip(*owners).enumerate().filter(|(n, _)| self.dots >> n & 1 == 1);
         for (_, (dot, owner)) in read {
-            let values = lines(&mut dot.values, rows * stride)?;
+            let values = dot.values.floats(rows * stride)?;
             for (group, keys) in groups(span, rows) {
                 let (row, start) = (group.start, keys.start / KEYS * KEYS);
                 let values = values.get_mut(row * stride + start - origin..).unwrap_or(&mut []);
@@ -153,9 +152,9 @@ impl PassMachine<'_> {
             }
         }
         let lanes: Vec<AccumulatorLanes<'_>> =
-            dots.iter().map(|dot| AccumulatorLanes { data: cast_slice(&dot.values), stride, origin }).collect();
+            dots.iter().map(|dot| AccumulatorLanes { data: dot.values.all(), stride, origin }).collect();
         let inputs = RowInputs { first: 0, rows, coords: coords.all(), values: statistics, lanes: &lanes };
-        let values = lines(&mut self.values, self.sums.len() * rows * stride)?;
+        let values = self.values.floats(self.sums.len() * rows * stride)?;
         fill(&mut self.weights, inputs, (origin, stride), (values, stride), |sum| sum * rows * stride);
         for (Sum { of, elements }, weights) in self.sums.iter_mut().zip(values.chunks_exact_mut(rows * stride)) {
             masks.hide(span, of.hidden, (weights, stride, rows), origin);
@@ -167,15 +166,11 @@ impl PassMachine<'_> {
             let out_stride = elements.stride();
             if !softmax.is_empty() {
                 let scores = Scores { values: weights, stride, keys: skip..skip + count, masks, span };
-                softmax::weigh(
-                    softmax,
-                    scores,
-                    Sums { values: cast_slice_mut(&mut elements.totals), stride: out_stride },
-                );
+                softmax::weigh(softmax, scores, Sums { values: elements.totals.all_mut(), stride: out_stride });
             }
             let weights = weights.get(skip..).unwrap_or(&[]);
             if let Some(weights) = Matrix::new(weights, (rows, count), (stride, 1)) {
-                let totals: &mut [f32] = cast_slice_mut(&mut elements.totals);
+                let totals: &mut [f32] = elements.totals.all_mut();
                 for (group, keys) in groups(span, rows) {
                     let totals = totals.get_mut(group.start * out_stride..).unwrap_or(&mut []);
                     let weights = weights.part((group.start, keys.start - first), (group.len(), keys.len()));
@@ -246,20 +241,20 @@ impl CompiledPairs {
             width: dot.width,
             other: dot.other.machine(env),
             panels: PackedRhs::default(),
-            values: vec![],
+            values: Buffer::default(),
         };
         let weighted = |elements: &'a Elements| Weighted {
             column: elements.column,
             width: elements.width,
             panel: elements.panel.machine(env),
             panels: PackedRhs::default(),
-            totals: vec![],
+            totals: Buffer::default(),
         };
         let sum = |of: &'a CompiledSum| Sum { of, elements: of.element.as_ref().map(weighted) };
         let pass = |pass: &'a Pass| {
             Ok(PassMachine {
                 weights: Vm::new(&pass.weights, env)?,
-                values: vec![],
+                values: Buffer::default(),
                 dots: pass.dots,
                 sums: pass.sums.iter().map(sum).collect(),
             })
@@ -286,7 +281,7 @@ impl CompiledPairs {
             worker.statistics[sum.of.value].fill(sum.of.op.start());
             if let Some(elements) = &mut sum.elements {
                 let stride = elements.stride();
-                lines(&mut elements.totals, block.rows * stride)?.fill(0.0);
+                elements.totals.floats(block.rows * stride)?.fill(0.0);
             }
         }
         worker.softmax.clear();
@@ -311,14 +306,13 @@ impl CompiledPairs {
         let elements = passes.iter_mut().flat_map(|pass| &mut pass.sums).filter_map(|sum| sum.elements.as_mut());
         for elements in elements {
             let stride = elements.stride();
-            softmax::finish(softmax, Sums { values: cast_slice_mut(&mut elements.totals), stride });
+            softmax::finish(softmax, Sums { values: elements.totals.all_mut(), stride });
         }
         for (results, writer) in self.results.iter().zip(writers) {
             let elements = passes.iter().flat_map(|pass| &pass.sums).filter_map(|sum| sum.elements.as_ref());
             let own = elements.filter(|elements| Some(elements.column) == results.column);
-            let lanes: Vec<AccumulatorLanes<'_>> = own
-                .map(|own| AccumulatorLanes { data: cast_slice(&own.totals), stride: own.stride(), origin: 0 })
-                .collect();
+            let lanes: Vec<AccumulatorLanes<'_>> =
+                own.map(|own| AccumulatorLanes { data: own.totals.all(), stride: own.stride(), origin: 0 }).collect();
             let inputs =
                 RowInputs { first: 0, rows: block.rows, coords: coords.all(), values: statistics, lanes: &lanes };
             writer.rows(targets, inputs, 0, 0..results.width);

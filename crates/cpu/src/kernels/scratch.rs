@@ -1,11 +1,11 @@
 //! Fallible allocation of scratch memory during a run.
 
 use super::error::CpuError;
-use bytemuck::{Pod, Zeroable, cast_slice_mut};
+use bytemuck::{Pod, Zeroable, cast_slice, cast_slice_mut};
 use dyn_stack::{MemBuffer, StackReq};
 use gemm_common::cache::CACHE_INFO;
 use gemm_common::gemm::{CACHELINE_ALIGN, L2_SLAB};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// Bytes that a thread needs for small lists while it runs tasks.
 const HEADROOM: usize = 256 << 10;
@@ -29,10 +29,62 @@ impl Line {
     pub(super) const FLOATS: usize = 16;
 }
 
-/// [`room`] for floats that begin with a cache line.
-pub(super) fn lines(scratch: &mut Vec<Line>, len: usize) -> Result<&mut [f32], CpuError> {
-    let lines = room(scratch, len.div_ceil(Line::FLOATS))?;
-    Ok(&mut cast_slice_mut(lines)[..len])
+/// Scratch memory for floats that begins with a cache line. The thread that drops it keeps it for the next one.
+#[derive(Clone, Debug)]
+pub(super) struct Buffer(Vec<Line>);
+
+thread_local! {
+    /// Memory of dropped buffers.
+    static SPARE: RefCell<Vec<Vec<Line>>> = const { RefCell::new(vec![]) };
+}
+/// Maximum number of buffers that a thread keeps, and of bytes in all of them.
+const MOST_SPARE: (usize, usize) = (16, 4 << 20);
+
+impl Buffer {
+    /// A buffer that lasts, of this size.
+    pub(super) fn lasting(len: usize) -> Result<Self, CpuError> {
+        Ok(Self(zeros(len.div_ceil(Line::FLOATS))?))
+    }
+
+    /// The first `len` floats, after growth if necessary. The content is unspecified.
+    pub(super) fn floats(&mut self, len: usize) -> Result<&mut [f32], CpuError> {
+        let lines = room(&mut self.0, len.div_ceil(Line::FLOATS))?;
+        Ok(&mut cast_slice_mut(lines)[..len])
+    }
+
+    /// All floats.
+    pub(super) fn all(&self) -> &[f32] {
+        cast_slice(&self.0)
+    }
+
+    /// All floats.
+    pub(super) fn all_mut(&mut self) -> &mut [f32] {
+        cast_slice_mut(&mut self.0)
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.0.capacity() * size_of::<Line>()
+    }
+}
+
+impl Default for Buffer {
+    fn default() -> Self {
+        Self(SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default())
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let own = std::mem::take(&mut self.0);
+        // A thread that ends has no list any more.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            let bytes = spare.iter().chain([&own]).map(|lines| lines.capacity() * size_of::<Line>()).sum::<usize>();
+            if own.capacity() > 0 && spare.len() < MOST_SPARE.0 && bytes <= MOST_SPARE.1 {
+                spare.push(own);
+            }
+        });
+    }
 }
 
 /// `len` zeros.
@@ -90,4 +142,31 @@ pub(super) fn private_cache() -> usize {
 pub(super) fn reserve<T>(scratch: &mut Vec<T>, more: usize) -> Result<(), CpuError> {
     let bytes = (scratch.len() + more).saturating_mul(size_of::<T>());
     scratch.try_reserve(more).map_err(|_| CpuError::Scratch { bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_uses_dropped_buffers_again_and_keeps_only_so_many() {
+        std::thread::spawn(|| {
+            let mut buffer = Buffer::default();
+            let place = buffer.floats(1000).unwrap().as_ptr();
+            assert!(place.cast::<Line>().is_aligned());
+            drop(buffer);
+            assert_eq!(Buffer::default().floats(10).unwrap().as_ptr(), place);
+            let lasting = Buffer::lasting(100).unwrap();
+            assert_eq!((lasting.all().len(), lasting.bytes()), (112, 448));
+            let kept = || SPARE.with_borrow(|spare| spare.iter().map(Vec::len).sum::<usize>() * size_of::<Line>());
+            for _ in 0..2 {
+                let mut buffers: Vec<Buffer> = (0..20).map(|_| Buffer::default()).collect();
+                buffers.iter_mut().for_each(|buffer| buffer.floats(100_000).unwrap().fill(f32::NAN));
+                drop(buffers);
+                assert!((1 << 20..=MOST_SPARE.1).contains(&kept()), "{}", kept());
+            }
+        })
+        .join()
+        .unwrap();
+    }
 }

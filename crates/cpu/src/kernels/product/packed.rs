@@ -5,12 +5,10 @@ use super::{AHEAD, Matrix, multiply};
 use crate::kernels::arch::Arch;
 use crate::kernels::error::CpuError;
 use crate::kernels::kept::Footprint;
-use crate::kernels::scratch::{Line, lines};
+use crate::kernels::scratch::{Buffer, Line};
 use crate::kernels::stream::prefetch;
 use crate::kernels::tasks;
-use bytemuck::cast_slice;
 use rewire_graph::DType;
-use std::cell::Cell;
 use std::slice::ChunksExactMut;
 
 /// Maximum number of columns in a panel: the width of the library's microkernel for AVX-512.
@@ -21,38 +19,19 @@ const SLICE: usize = 48;
 /// A right operand, packed into panels of adjacent columns, zero-padded.
 #[derive(Clone, Debug, Default)]
 pub(in crate::kernels) struct PackedRhs {
-    data: Vec<Line>,
+    data: Buffer,
     rows: usize,
     columns: usize,
     pub(super) width: usize,
 }
 
-thread_local! {
-    /// Memory of released panels, for reuse by the thread.
-    static SPARE: Cell<Vec<Line>> = const { Cell::new(vec![]) };
-}
-/// Maximum number of floats that a thread keeps for reuse.
-const MOST_SPARE: usize = 1 << 20;
-
 impl Footprint for PackedRhs {
     fn bytes(&self) -> u64 {
-        (self.data.capacity() * size_of::<Line>()) as u64
+        self.data.bytes() as u64
     }
 }
 
 impl PackedRhs {
-    /// [`PackedRhs::new`] for one run; release it with [`PackedRhs::recycle`].
-    pub(in crate::kernels) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
-        let mut panels = Self { data: SPARE.take(), ..Self::default() };
-        panels.pack_together(matrix)?;
-        Ok(panels)
-    }
-
-    /// Keeps the memory for reuse by the thread.
-    pub(in crate::kernels) fn recycle(self) {
-        SPARE.set(if self.panels().len() <= MOST_SPARE { self.data } else { vec![] });
-    }
-
     /// The number of columns per panel, for a matrix with `columns` columns.
     pub(in crate::kernels) fn width(columns: usize) -> usize {
         columns.next_multiple_of(16).clamp(16, PANEL)
@@ -60,19 +39,25 @@ impl PackedRhs {
 
     /// Packs a matrix, with all threads.
     pub(in crate::kernels) fn new(matrix: Matrix<'_>) -> Result<Self, CpuError> {
-        let mut panels = Self::default();
-        panels.pack_together(matrix)?;
-        Ok(panels)
+        let width = Self::width(matrix.columns);
+        let data = Buffer::lasting(matrix.rows * matrix.columns.next_multiple_of(width))?;
+        Self { data, ..Self::default() }.packed(matrix)
     }
 
-    fn pack_together(&mut self, matrix: Matrix<'_>) -> Result<(), CpuError> {
+    /// [`PackedRhs::new`] for one run.
+    pub(in crate::kernels) fn for_run(matrix: Matrix<'_>) -> Result<Self, CpuError> {
+        Self::default().packed(matrix)
+    }
+
+    fn packed(mut self, matrix: Matrix<'_>) -> Result<Self, CpuError> {
         let tasks = self.reshape(matrix)?.enumerate().collect();
         let width = Self::width(matrix.columns);
         let pack = |(): &mut (), (n, panel): (usize, &mut [f32])| {
             pack_panel(panel, n * width, width, matrix);
             Ok(())
         };
-        tasks::for_each(tasks, || Ok(()), pack)
+        tasks::for_each(tasks, || Ok(()), pack)?;
+        Ok(self)
     }
 
     /// Packs another matrix into the same memory, with this thread.
@@ -90,14 +75,14 @@ impl PackedRhs {
     }
 
     pub(super) fn panels(&self) -> &[f32] {
-        cast_slice(&self.data)
+        self.data.all()
     }
 
     /// Allocates memory for a matrix; returns its panels.
     fn reshape(&mut self, matrix: Matrix<'_>) -> Result<ChunksExactMut<'_, f32>, CpuError> {
         let width = Self::width(matrix.columns);
         (self.rows, self.columns, self.width) = (matrix.rows, matrix.columns, width);
-        let data = lines(&mut self.data, matrix.rows * matrix.columns.next_multiple_of(width))?;
+        let data = self.data.floats(matrix.rows * matrix.columns.next_multiple_of(width))?;
         Ok(data.chunks_exact_mut((matrix.rows * width).max(1)))
     }
 
