@@ -8,6 +8,8 @@ use crate::kernels::kept::Footprint;
 use crate::kernels::scratch::{Buffer, Line};
 use crate::kernels::stream::prefetch;
 use crate::kernels::tasks;
+use bytemuck::cast_slice;
+use pulp::{Simd, WithSimd};
 use rewire_graph::DType;
 use std::slice::ChunksExactMut;
 
@@ -137,23 +139,87 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     if columns < width {
         panel.fill(0.0);
     }
-    for (n, lines) in panel.chunks_mut(Line::FLOATS * width).enumerate() {
-        turn(lines, width, block.part((n * Line::FLOATS, 0), (Line::FLOATS, columns)));
+    if !Arch::chosen().dispatch_fused(Turn { panel: &mut *panel, width, block }) {
+        parts(panel, width, block).for_each(|(lines, part)| turn(lines, width, part, 0));
     }
 }
 
-/// Copies a matrix with any column stride to a panel. Transposes blocks if columns are contiguous.
-fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>) {
-    for first in (0..block.columns).step_by(SIDE) {
+/// Parts of a panel of `width` columns that are as long as a cache line.
+#[inline(always)]
+fn parts<'p>(
+    panel: &'p mut [f32],
+    width: usize,
+    block: Matrix<'p>,
+) -> impl Iterator<Item = (&'p mut [f32], Matrix<'p>)> {
+    let lines = panel.chunks_mut(Line::FLOATS * width).enumerate();
+    lines.map(move |(n, lines)| (lines, block.part((n * Line::FLOATS, 0), (Line::FLOATS, block.columns))))
+}
+
+/// Copies a matrix with any column stride to a panel, by vectors.
+struct Turn<'a> {
+    panel: &'a mut [f32],
+    width: usize,
+    block: Matrix<'a>,
+}
+
+impl WithSimd for Turn<'_> {
+    /// Always true.
+    type Output = bool;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> bool {
+        for (lines, part) in parts(self.panel, self.width, self.block) {
+            let done = turn_vectors(simd, lines, self.width, part);
+            turn(lines, self.width, part, done);
+        }
+        true
+    }
+}
+
+/// Transposes contiguous columns, [`SIDE`] at a time, if they are a cache line long. Returns the number of columns that are done.
+#[inline(always)]
+fn turn_vectors<S: Simd>(simd: S, panel: &mut [f32], width: usize, block: Matrix<'_>) -> usize {
+    if block.row_stride != 1 || block.rows < Line::FLOATS {
+        return 0;
+    }
+    let (quads, pitch, lanes) = (panel.as_chunks_mut::<SIDE>().0, width / SIDE, S::F32_LANES / SIDE);
+    for quad in 0..block.columns / SIDE {
+        let first = quad * SIDE;
+        let column =
+            |n: usize| block.data.get((first + n) * block.column_stride..).and_then(|rest| rest.get(..Line::FLOATS));
+        let (Some(a), Some(b), Some(c), Some(d)) = (column(0), column(1), column(2), column(3)) else { return first };
+        let columns = [a, b, c, d];
+        columns.iter().for_each(|column| prefetch_column(column, block.column_stride));
+        let [a, b, c, d] = columns.map(|column| S::as_simd_f32s(column).0);
+        for (part, (((&a, &b), &c), &d)) in a.iter().zip(b).zip(c).zip(d).enumerate() {
+            // Transposes the quads at the same place of all vectors.
+            let turned = simd.interleave_shfl_f32s([a, b, c, d]);
+            for (n, &values) in cast_slice::<S::f32s, [f32; SIDE]>(&turned).iter().enumerate() {
+                let row = part * S::F32_LANES + n % lanes * SIDE + n / lanes;
+                if let Some(to) = quads.get_mut(row * pitch + quad) {
+                    *to = values;
+                }
+            }
+        }
+    }
+    block.columns / SIDE * SIDE
+}
+
+#[inline(always)]
+fn prefetch_column(column: &[f32], stride: usize) {
+    prefetch(column, AHEAD * stride);
+    // The next line of a long column is read only after a line of every other column of the panel.
+    prefetch(column, 2 * Line::FLOATS);
+}
+
+/// Copies a matrix with any column stride to a panel, from column `start` on. Transposes blocks if columns are contiguous.
+fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>, start: usize) {
+    for first in (start..block.columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
         let whole = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE * SIDE } else { 0 };
         let column = |n: usize| from.data.get(n * from.column_stride..).and_then(|column| column.get(..whole));
         if let (Some(a), Some(b), Some(c), Some(d)) = (column(0), column(1), column(2), column(3)) {
-            for column in [a, b, c, d] {
-                prefetch(column, AHEAD * from.column_stride);
-                // The next line of a long column is read only after a line of every other column of the panel.
-                prefetch(column, 2 * Line::FLOATS);
-            }
+            [a, b, c, d].iter().for_each(|column| prefetch_column(column, from.column_stride));
             transpose(panel, (width, first), [a, b, c, d].map(|column| column.as_chunks().0));
         }
         for (row, line) in panel.chunks_exact_mut(width).enumerate().skip(whole) {
@@ -174,6 +240,31 @@ fn transpose(lines: &mut [f32], (width, first): (usize, usize), [a, b, c, d]: [&
         for (row, line) in lines.chunks_exact_mut(width).enumerate() {
             if let Some(to) = line.get_mut(first..).and_then(|to| to.first_chunk_mut()) {
                 *to = [a[row], b[row], c[row], d[row]];
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::product::tests::noise;
+
+    #[test]
+    fn panels_have_the_elements_of_matrices_of_any_size_and_stride() {
+        for (rows, columns) in [(1, 1), (3, 70), (16, 4), (17, 5), (31, 64), (40, 67), (64, 130), (100, 19)] {
+            let data = noise((rows + 3) * (columns + 5), 1);
+            for strides in [(columns + 5, 1), (1, rows), (1, rows + 3), (2, 2 * rows + 1)] {
+                let Some(matrix) = Matrix::new(&data, (rows, columns), strides) else { continue };
+                let packed = PackedRhs::new(matrix).unwrap();
+                let width = packed.width;
+                for (row, column) in
+                    (0..rows).flat_map(|row| (0..columns.next_multiple_of(width)).map(move |c| (row, c)))
+                {
+                    let found = packed.panels()[column / width * width * rows + row * width + column % width];
+                    let expected = if column < columns { data[row * strides.0 + column * strides.1] } else { 0.0 };
+                    assert_eq!(found, expected, "{rows}x{columns}, {strides:?}: row {row}, column {column}");
+                }
             }
         }
     }
