@@ -209,7 +209,7 @@ fn is_fused<S: Simd>() -> bool {
 
 /// `a * b + c`, fused if the processor can.
 #[inline(always)]
-pub fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
+pub(super) fn mul_add<S: Simd>(simd: S, a: S::f32s, b: S::f32s, c: S::f32s) -> S::f32s {
     if is_fused::<S>() { simd.mul_add_f32s(a, b, c) } else { simd.add_f32s(simd.mul_f32s(a, b), c) }
 }
 

@@ -37,6 +37,7 @@ mod product;
 mod program;
 mod quantized;
 mod random;
+pub mod rates;
 mod recurrence;
 mod reduce;
 mod reductions;
@@ -64,7 +65,6 @@ mod weights;
 mod window;
 
 pub use arch::Arch;
-pub use arch::mul_add;
 pub use error::CpuError;
 pub use kept::KeptBytes;
 pub use memory::Memory;

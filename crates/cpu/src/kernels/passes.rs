@@ -123,17 +123,13 @@ impl<'a> Rows<'a, '_> {
         let (rows, stride, block) = (self.from.rows, self.stride, self.block);
         let factors = times.map(|position| self.operand(position));
         let terms = plus.map(|(sign, position)| (sign, self.operand(position)));
-        let all =
-            match (self.from.spaced(self.value), factors.map(|factors| block.spaced(factors)), Terms::of(terms, block))
-            {
-                (Some(values), None, Some(terms)) => {
-                    Some(AffineRows { values, constants, factors: None, terms, is_shift })
-                }
-                (Some(values), Some(Some(factors)), Some(terms)) => {
-                    Some(AffineRows { values, constants, factors: Some(factors), terms, is_shift })
-                }
-                _ => None,
-            };
+        let spaced_factors = factors.map_or(Some(None), |factors| block.spaced(factors).map(Some));
+        let all = match (self.from.spaced(self.value), spaced_factors, Terms::of(terms, block)) {
+            (Some(values), Some(factors), Some(terms)) => {
+                Some(AffineRows { values, constants, factors, terms, is_shift })
+            }
+            _ => None,
+        };
         // Operands whose rows are not evenly spaced are bound row by row.
         let size = if all.is_some() { rows } else { 1 };
         for n in (0..rows).step_by(size.max(1)) {

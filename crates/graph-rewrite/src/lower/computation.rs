@@ -145,7 +145,7 @@ fn concatenations(graph: &Graph, value: Value) -> Vec<Value> {
     let is_alike = |id: &NodeId| graph.ty(result(*id)).map(|ty| &ty.shape) == shape;
     let behind = |id: NodeId| {
         let is_pointwise = graph.node(id).is_some_and(|node| node.op.is_pointwise());
-        graph.producers(id).into_iter().filter(move |producer| is_pointwise && is_alike(producer))
+        graph.producers(id).filter(move |producer| is_pointwise && is_alike(producer))
     };
     let all = reached([value.node], behind);
     all.into_iter().filter(|&id| graph.op::<Concat>(id).is_some()).map(result).collect()

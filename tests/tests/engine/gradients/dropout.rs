@@ -127,7 +127,8 @@ fn pointwise_operators_behind_a_concatenation_are_part_of_the_norm_before_it() {
         let outputs = |scope: &Scope, x: &Tensor| vec![("out", model(scope, x))];
         let scope = Scope::new().with_mode(Mode::Train);
         let x = scope.input("x", DType::F32, &[scope.size("rows"), 25.into()]);
-        let plan = plan(&scope.finish(&outputs(&scope, &x)).unwrap()).unwrap();
+        let outputs_of_x = outputs(&scope, &x);
+        let plan = plan(&scope.finish(&outputs_of_x).unwrap()).unwrap();
         assert_eq!(plan.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>(), ["layer_norm"]);
         for dtype in [DType::F32, DType::F16] {
             let results = run_all(dtype, 25, 5, outputs);

@@ -1,12 +1,14 @@
 //! The tuning of each step.
 
+mod trials;
+
 use super::{GpuKernels, label, largest};
-use crate::model::emitter::{candidates, emit_variant, families, of_family, suited};
+use crate::model::emitter::{emit_variant, families, of_family, suited};
 use crate::model::load::ModelOptions;
 use crate::model::pipelines::{KernelKey, StepKernel, WantedKernel};
 use crate::parallel::map;
 use crate::session::Sizes;
-use crate::tuning::{Bucket, KernelTunings, Times, Trial, identity, symbols};
+use crate::tuning::{Bucket, KernelTunings, identity, symbols};
 use crate::{Gpu, GpuError, RunError};
 use rewire_graph::{Dim, Symbol};
 use rewire_graph_rewrite::device::{BindingChunks, Target, Tuning};
@@ -14,6 +16,8 @@ use rewire_graph_rewrite::plan::{Computation, Plan, Step};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+pub(crate) use trials::{OpenTrial, Verdict};
 
 /// Sizes up to this power of two influence the choice of tiles.
 const LARGEST_SIZE: u32 = 24;
@@ -42,20 +46,6 @@ struct StepTuning {
 
 /// Number of sizes for which a step caches the choice.
 const REMEMBERED: usize = 256;
-
-/// Tunings of a step that are being measured, at the sizes of a run.
-#[derive(Debug)]
-pub(crate) struct OpenTrial {
-    pub bucket: Bucket,
-    pub trial: Trial,
-}
-
-/// The result of a trial of a step's tunings.
-pub(crate) struct Verdict {
-    pub bucket: Bucket,
-    pub candidates: usize,
-    pub times: Times,
-}
 
 /// Why a step cannot run on the device with a tuning.
 #[derive(Debug)]
@@ -222,68 +212,6 @@ impl StepTuning {
 }
 
 impl GpuKernels {
-    /// The steps here without a measurement at the sizes of a run; with `again`, all steps here.
-    pub fn unmeasured(&self, sizes: &Sizes, again: bool) -> Vec<usize> {
-        let tunings = self.tunings.read();
-        let steps = tunings.iter().enumerate().filter(|(position, _)| self.has(*position));
-        let open = steps.filter(|(_, own)| again || own.known.get(&own.bucket(sizes)).is_none());
-        open.map(|(position, _)| position).collect()
-    }
-
-    /// A trial of a step at the sizes of a run, or the one `under_way` if it is for these sizes. It tries tunings that
-    /// sum in the model's order, or with `any_order` also others. `None` if there is only one tuning, which is
-    /// recorded.
-    pub fn open_trial(
-        &self,
-        (position, step): (usize, &Step),
-        sizes: &Sizes,
-        any_order: bool,
-        under_way: Option<OpenTrial>,
-    ) -> Option<OpenTrial> {
-        let target = self.gpu.target();
-        let any_order = any_order && self.tunings.base.matrices.is_none();
-        let (bucket, tunings) = {
-            let steps = self.tunings.read();
-            let own = steps.get(position)?;
-            let bucket = own.bucket(sizes);
-            if let Some(trial) = under_way.filter(|trial| trial.bucket == bucket) {
-                return Some(trial);
-            }
-            let suited = suited(own.base, &step.computation, target, size(sizes));
-            let mut tunings = vec![own.known.get(&bucket).unwrap_or(suited)];
-            let bases = if any_order { families(&step.computation, target) } else { vec![own.base] };
-            for candidate in bases.iter().flat_map(|family| candidates(family, &step.computation, target)) {
-                if !tunings.contains(&candidate) {
-                    tunings.push(candidate);
-                }
-            }
-            (bucket, tunings)
-        };
-        if let [only] = tunings[..] {
-            if let Some(own) = self.tunings.write().get_mut(position) {
-                own.learn(bucket, Some(only));
-            }
-            return None;
-        }
-        Some(OpenTrial { bucket, trial: Trial::new(tunings) })
-    }
-
-    /// Ends the trial of a step, which uses the better tuning from now on, and drops other kernels.
-    pub fn conclude(&self, position: usize, OpenTrial { bucket, trial }: OpenTrial) -> Option<Verdict> {
-        let times = trial.verdict();
-        let stay = {
-            let mut steps = self.tunings.write();
-            let own = steps.get_mut(position)?;
-            let taken = times.map_or(own.base, |times| times.after.0);
-            own.base.matrices = taken.matrices;
-            own.learn(bucket.clone(), Some(taken));
-            [taken, own.base]
-        };
-        let was_tried = |tuning: &Tuning| trial.tunings.contains(tuning) && !stay.contains(tuning);
-        self.cache.forget(|key| key.step == position && was_tried(&key.tuning));
-        Some(Verdict { bucket, candidates: trial.tunings.len(), times: times? })
-    }
-
     /// The kernels by step for the sizes of a run; tensors above the binding limit are bound in chunks. Steps in
     /// `forced` use the tunings there.
     pub async fn choose(
