@@ -368,8 +368,8 @@ fn count(dims: &[Dim]) -> Option<usize> {
     dims.iter().try_fold(1usize, |all, dim| all.checked_mul(dim.as_const()?))
 }
 
-/// Threads that share the rows of a result, a power of two. Depends only on the results, so that a sum has the same bits
-/// with any tile, and whether its rows are looked up or not.
+/// Threads that share the rows of a result, a power of two, at most those of the workgroup. Depends only on the results, so that a sum
+/// has the same bits with any tile of as many threads, and whether its rows are looked up or not.
 fn parts_of(extents: &[Dim]) -> u32 {
     let wanted = count(extents).map_or(0, |results| BUSY / results.div_ceil(4).max(1));
     let wanted = u32::try_from(wanted).unwrap_or(MOST_PARTS).clamp(PARTS, MOST_PARTS);

@@ -376,14 +376,14 @@ impl Scheduled for CompiledMatmul {
         };
         let taps = self.taps.as_ref().filter(|_| !Arch::chosen().is_scalar());
         let highest = rows.iter().copied().max().unwrap_or(0);
-        let mut pack = || {
+        let mut pack = |panels: fn(Matrix<'_>) -> Result<PackedRhs, CpuError>| {
             let mut machine = self.a.machine(env);
-            PackedRhs::new(machine.matrix(&mut coords, 0, (highest, longest), None)?.transposed())
+            panels(machine.matrix(&mut coords, 0, (highest, longest), None)?.transposed())
         };
         let left = match (taps, &self.fixed) {
-            (Some(_), Some(fixed)) => match fixed.panels(env, &mut pack)? {
+            (Some(_), Some(fixed)) => match fixed.panels(env, || pack(PackedRhs::new))? {
                 Some(packed) => Some(packed),
-                None => Some(Arc::new(pack()?)),
+                None => Some(Arc::new(pack(PackedRhs::for_run)?)),
             },
             _ => None,
         };

@@ -242,7 +242,7 @@ impl<S: Simd, F: Unary> NullaryFnOnce for With<Mapped<'_, S>, F> {
     #[inline(always)]
     fn call(self) {
         let Mapped { simd, out, row } = self.0;
-        let (v, row) = (Instructions(simd), RowVectors::of(simd, row));
+        let (v, row) = (Instructions(simd), RowVectors::of(simd, row, out.len()));
         let (out, rest) = S::as_mut_simd_f32s(out);
         for (n, out) in out.iter_mut().enumerate() {
             *out = F::lanes(v, row.at(n));
@@ -329,10 +329,11 @@ struct RowVectors<'s, S: Simd> {
 
 impl<'s, S: Simd> RowVectors<'s, S> {
     #[inline(always)]
-    fn of(simd: S, row: Row<'s, f32>) -> Self {
+    fn of(simd: S, row: Row<'s, f32>, points: usize) -> Self {
         match row {
             Row::Same(value) => Self { each: &[], last: &[], same: simd.splat_f32s(value) },
             Row::Each(values) => {
+                debug_assert_eq!(values.len(), points, "a row has all points");
                 let (each, last) = S::as_simd_f32s(values);
                 Self { each, last, same: simd.splat_f32s(0.0) }
             }
@@ -375,7 +376,7 @@ impl<S: Simd, F: Arithmetic> NullaryFnOnce for With<Zipped<'_, S>, F> {
     #[inline(always)]
     fn call(self) {
         let Zipped { simd, out, a, b } = self.0;
-        let (v, a, b) = (Instructions(simd), RowVectors::of(simd, a), RowVectors::of(simd, b));
+        let (v, a, b) = (Instructions(simd), RowVectors::of(simd, a, out.len()), RowVectors::of(simd, b, out.len()));
         let (out, rest) = S::as_mut_simd_f32s(out);
         for (n, out) in out.iter_mut().enumerate() {
             *out = F::lanes(v, a.at(n), b.at(n));
@@ -413,8 +414,8 @@ impl<S: Simd, F: Comparison> NullaryFnOnce for With<Chosen<'_, S>, F> {
     #[inline(always)]
     fn call(self) {
         let Chosen { simd, out, a, b, yes, no } = self.0;
-        let (v, a, b) = (Instructions(simd), RowVectors::of(simd, a), RowVectors::of(simd, b));
-        let (yes, no) = (RowVectors::of(simd, yes), RowVectors::of(simd, no));
+        let (v, a, b) = (Instructions(simd), RowVectors::of(simd, a, out.len()), RowVectors::of(simd, b, out.len()));
+        let (yes, no) = (RowVectors::of(simd, yes, out.len()), RowVectors::of(simd, no, out.len()));
         let (out, rest) = S::as_mut_simd_f32s(out);
         for (n, out) in out.iter_mut().enumerate() {
             *out = simd.select_f32s(F::mask(v, a.at(n), b.at(n)), yes.at(n), no.at(n));

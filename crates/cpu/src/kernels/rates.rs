@@ -25,16 +25,19 @@ pub fn write(floats: &mut [f32]) {
     black_box(floats).fill(black_box(0.0));
 }
 
-/// Copies all floats. Both slices have the same length.
+/// Copies all floats.
+///
+/// # Panics
+/// If the slices differ in length.
 pub fn copy(to: &mut [f32], from: &[f32]) {
     black_box(to).copy_from_slice(black_box(from));
 }
 
-/// Floats in memory that was written.
+/// Allocates floats and writes them, so that their pages are mapped.
 ///
 /// # Errors
 /// If there is no memory for them.
-pub fn written(count: usize) -> Result<Vec<f32>, TryReserveError> {
+pub fn touched(count: usize) -> Result<Vec<f32>, TryReserveError> {
     let mut floats = vec![];
     floats.try_reserve_exact(count)?;
     floats.resize(count, 1.0);

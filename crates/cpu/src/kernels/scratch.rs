@@ -41,7 +41,7 @@ thread_local! {
 const MOST_SPARE: (usize, usize) = (16, 4 << 20);
 
 impl Buffer {
-    /// A buffer that lasts, of this size.
+    /// Zeros of exactly this many floats, for data that outlives a run.
     pub(super) fn lasting(len: usize) -> Result<Self, CpuError> {
         Ok(Self(zeros(len.div_ceil(Line::FLOATS))?))
     }
@@ -79,9 +79,14 @@ impl Drop for Buffer {
         // A thread that ends has no list any more.
         let _ = SPARE.try_with(|spare| {
             let mut spare = spare.borrow_mut();
-            let bytes = spare.iter().chain([&own]).map(|lines| lines.capacity() * size_of::<Line>()).sum::<usize>();
-            if own.capacity() > 0 && spare.len() < MOST_SPARE.0 && bytes <= MOST_SPARE.1 {
+            if own.capacity() > 0 {
                 spare.push(own);
+            }
+            let bytes =
+                |spare: &[Vec<Line>]| spare.iter().map(|lines| lines.capacity() * size_of::<Line>()).sum::<usize>();
+            // The oldest ones are freed.
+            while spare.len() > MOST_SPARE.0 || bytes(&spare) > MOST_SPARE.1 {
+                spare.remove(0);
             }
         });
     }

@@ -167,10 +167,20 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Sets the element of `value` at `coords`, which later elements read.
-    pub fn set(&mut self, value: Value, coords: &[ExprId], element: ExprId) {
-        let coords = self.canonical(value, coords);
-        self.memo.insert((value, coords), element);
+    /// The element of `value` at `coords`, where `known` has the given element.
+    pub fn element_with(
+        &mut self,
+        value: Value,
+        coords: &[ExprId],
+        (known, element): (Value, ExprId),
+    ) -> Result<ExprId, NotLowerable> {
+        let place = (known, self.canonical(known, coords));
+        self.memo.clear();
+        self.memo.insert(place, element);
+        let element = self.element(value, coords);
+        // The given element may hold for the columns of one output only.
+        self.memo.clear();
+        element
     }
 
     /// The index in the table of the row element at `coords`.

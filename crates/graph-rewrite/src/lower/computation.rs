@@ -133,53 +133,49 @@ fn followed(
         let element = at.placed(value, &placed)?;
         return Ok(vec![output(target, &ty, placed, element)]);
     }
-    let mut joined = concatenations(at.graph, value).into_iter();
-    let placed = joined.find_map(|joined| Some((joined, first_placed(at, bases, joined)?)));
-    let (joined, placed) = placed.ok_or("an output does not follow the loop")?;
-    concatenated(at, (joined, &placed), target, value, &ty)
+    let placed = concatenations(at.graph, value).into_iter().find_map(|joined| {
+        let parts = at.graph.inputs(joined.node);
+        Some((joined, parts.into_iter().find_map(|part| at.place(part, bases))?))
+    });
+    let (joined, place) = placed.ok_or("an output does not follow the loop")?;
+    concatenated(at, (joined, &place), target, value, &ty)
 }
 
-/// The concatenations from which only pointwise operators lead to `value`.
+/// The concatenations of parts of one shape from which only pointwise operators lead to `value`.
 fn concatenations(graph: &Graph, value: Value) -> Vec<Value> {
-    let shape = graph.ty(value).map(|ty| &ty.shape);
-    let is_alike = |id: &NodeId| graph.ty(result(*id)).map(|ty| &ty.shape) == shape;
+    let shape = |id: NodeId| graph.ty(result(id)).map(|ty| &ty.shape);
     let behind = |id: NodeId| {
         let is_pointwise = graph.node(id).is_some_and(|node| node.op.is_pointwise());
-        graph.producers(id).filter(move |producer| is_pointwise && is_alike(producer))
+        graph.producers(id).filter(move |&producer| is_pointwise && shape(producer) == shape(value.node))
     };
-    let all = reached([value.node], behind);
-    all.into_iter().filter(|&id| graph.op::<Concat>(id).is_some()).map(result).collect()
+    let mut all = reached([value.node], behind);
+    all.retain(|&id| {
+        let mut parts = graph.inputs(id).into_iter().map(|part| graph.ty(part).map(|ty| &ty.shape));
+        let first = parts.next();
+        graph.op::<Concat>(id).is_some() && parts.all(|part| Some(part) == first)
+    });
+    all.into_iter().map(result).collect()
 }
 
-/// The place of the first part of a concatenation that has one.
-fn first_placed(at: &mut Builder, bases: &HashMap<Value, Vec<ExprId>>, joined: Value) -> Option<(Value, Placed)> {
-    at.graph.inputs(joined.node).into_iter().find_map(|part| Some((part, at.place(part, bases)?)))
-}
-
-/// The outputs of `value`, one per part of the concatenation `joined`, of which one part has the given place.
+/// The outputs of `value`, one per part of the concatenation `joined`. `place` is the place of a part.
 fn concatenated(
     at: &mut Builder,
-    (joined, (part, placed)): (Value, &(Value, Placed)),
+    (joined, place): (Value, &Placed),
     target: usize,
     value: Value,
     whole: &Type,
 ) -> Result<Vec<Output>, NotLowerable> {
     let graph = at.graph;
-    let concat = graph.op::<Concat>(joined.node).ok_or("an output does not follow the loop")?;
-    let shape = ty(graph, *part)?.shape;
+    let axis = graph.op::<Concat>(joined.node).map(|concat| concat.axis).ok_or("it is no concatenation")?;
     let mut start = at.nest.body.dag.int(0);
     let mut outputs = vec![];
     for part in graph.inputs(joined.node) {
-        if graph.ty(part).is_none_or(|ty| ty.shape != shape) {
-            return Err("the parts of a concatenation differ in shape".into());
-        }
-        let mut placed = placed.clone();
-        let element = at.placed(part, &placed)?;
-        placed.index[concat.axis] = at.nest.body.dag.binary(BinaryOp::Add, placed.index[concat.axis], start);
-        at.set(joined, &placed.index, element);
-        let element = at.element(value, &placed.index)?;
+        let element = at.placed(part, place)?;
+        let mut placed = place.clone();
+        placed.index[axis] = at.nest.body.dag.binary(BinaryOp::Add, placed.index[axis], start);
+        let element = at.element_with(value, &placed.index, (joined, element))?;
         outputs.push(output(target, whole, placed, element));
-        let extent = at.size(&shape[concat.axis]);
+        let extent = at.size(&ty(graph, part)?.shape[axis]);
         start = at.nest.body.dag.binary(BinaryOp::Add, start, extent);
     }
     Ok(outputs)

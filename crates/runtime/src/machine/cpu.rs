@@ -43,12 +43,16 @@ pub(super) fn measure_memory(access: MemoryAccess) -> Result<f64, HostMemoryErro
         MemoryAccess::Read => {
             let from = array(FLOATS)?;
             let parts = || from.chunks(part(FLOATS)).collect();
-            let read = seconds(|| drop(map(parts(), rates::read)));
+            let read = seconds(|| {
+                map(parts(), rates::read);
+            });
             Ok(BYTES as f64 / read)
         }
         MemoryAccess::Write => {
             let mut to = array(FLOATS)?;
-            let written = seconds(|| drop(map(to.chunks_mut(part(FLOATS)).collect(), rates::write)));
+            let written = seconds(|| {
+                map(to.chunks_mut(part(FLOATS)).collect(), rates::write);
+            });
             Ok(BYTES as f64 / written)
         }
     }
@@ -63,7 +67,7 @@ fn array(floats: usize) -> Result<Vec<f32>, HostMemoryError> {
     let needed = floats as u64 * FLOAT;
     HostMemory::check(COPIED, needed)?;
     let no_room = |_| HostMemoryError { what: COPIED.to_owned(), needed, available: HostMemory::now().left() };
-    rates::written(floats).map_err(no_room)
+    rates::touched(floats).map_err(no_room)
 }
 
 fn seconds(mut work: impl FnMut()) -> f64 {

@@ -2,6 +2,7 @@
 
 use super::*;
 use rewire_hstu::ops::{NormMulDropout, norm_mul_dropout};
+use rewire_tests::case::GraphCase;
 
 #[test]
 fn a_linear_layer_takes_its_activation() {
@@ -96,5 +97,21 @@ fn the_norm_of_the_output_is_the_prologue_of_its_projection() {
             assert_eq!(names(&plan), expected, "{heads:?} heads, {concat_ux}");
             emits_for_the_baseline(&plan);
         }
+    }
+}
+
+#[test]
+fn a_concatenation_of_parts_of_a_product_is_read_by_all_columns_of_another_output() {
+    for of_parts_first in [true, false] {
+        let scope = Scope::new();
+        let x = scope.input("x", F32, &[scope.size("rows"), 24.into()]);
+        let product = x.matmul(&weight(&scope, "w", &[24, 64]));
+        let part = product.slice(1, 0, 32);
+        let joined = scope.concat(&[&part.silu(), &part.tanh()], 1);
+        let mut outputs = [("joined", joined.exp()), ("scaled", &product * &joined)];
+        if !of_parts_first {
+            outputs.reverse();
+        }
+        GraphCase::random(scope.finish(&outputs).unwrap(), &[("rows", 37)], 3).check();
     }
 }

@@ -139,8 +139,8 @@ fn pack_panel(panel: &mut [f32], first: usize, width: usize, matrix: Matrix<'_>)
     if columns < width {
         panel.fill(0.0);
     }
-    if !Arch::chosen().dispatch_fused(Turn { panel: &mut *panel, width, block }) {
-        parts(panel, width, block).for_each(|(lines, part)| turn(lines, width, part, 0));
+    if !Arch::chosen().dispatch_fused(Transpose { panel: &mut *panel, width, block }) {
+        parts(panel, width, block).for_each(|(lines, part)| copy_columns(lines, width, part, 0));
     }
 }
 
@@ -156,21 +156,21 @@ fn parts<'p>(
 }
 
 /// Copies a matrix with any column stride to a panel, by vectors.
-struct Turn<'a> {
+struct Transpose<'a> {
     panel: &'a mut [f32],
     width: usize,
     block: Matrix<'a>,
 }
 
-impl WithSimd for Turn<'_> {
+impl WithSimd for Transpose<'_> {
     /// Always true.
     type Output = bool;
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> bool {
         for (lines, part) in parts(self.panel, self.width, self.block) {
-            let done = turn_vectors(simd, lines, self.width, part);
-            turn(lines, self.width, part, done);
+            let done = transpose_vectors(simd, lines, self.width, part);
+            copy_columns(lines, self.width, part, done);
         }
         true
     }
@@ -178,7 +178,7 @@ impl WithSimd for Turn<'_> {
 
 /// Transposes contiguous columns, [`SIDE`] at a time, if they are a cache line long. Returns the number of columns that are done.
 #[inline(always)]
-fn turn_vectors<S: Simd>(simd: S, panel: &mut [f32], width: usize, block: Matrix<'_>) -> usize {
+fn transpose_vectors<S: Simd>(simd: S, panel: &mut [f32], width: usize, block: Matrix<'_>) -> usize {
     if block.row_stride != 1 || block.rows < Line::FLOATS {
         return 0;
     }
@@ -193,8 +193,8 @@ fn turn_vectors<S: Simd>(simd: S, panel: &mut [f32], width: usize, block: Matrix
         let [a, b, c, d] = columns.map(|column| S::as_simd_f32s(column).0);
         for (part, (((&a, &b), &c), &d)) in a.iter().zip(b).zip(c).zip(d).enumerate() {
             // Transposes the quads at the same place of all vectors.
-            let turned = simd.interleave_shfl_f32s([a, b, c, d]);
-            for (n, &values) in cast_slice::<S::f32s, [f32; SIDE]>(&turned).iter().enumerate() {
+            let transposed = simd.interleave_shfl_f32s([a, b, c, d]);
+            for (n, &values) in cast_slice::<S::f32s, [f32; SIDE]>(&transposed).iter().enumerate() {
                 let row = part * S::F32_LANES + n % lanes * SIDE + n / lanes;
                 if let Some(to) = quads.get_mut(row * pitch + quad) {
                     *to = values;
@@ -213,7 +213,7 @@ fn prefetch_column(column: &[f32], stride: usize) {
 }
 
 /// Copies a matrix with any column stride to a panel, from column `start` on. Transposes blocks if columns are contiguous.
-fn turn(panel: &mut [f32], width: usize, block: Matrix<'_>, start: usize) {
+fn copy_columns(panel: &mut [f32], width: usize, block: Matrix<'_>, start: usize) {
     for first in (start..block.columns).step_by(SIDE) {
         let from = block.part((0, first), (block.rows, SIDE));
         let whole = if from.row_stride == 1 && from.columns == SIDE { from.rows / SIDE * SIDE } else { 0 };
@@ -256,7 +256,9 @@ mod tests {
             let data = noise((rows + 3) * (columns + 5), 1);
             for strides in [(columns + 5, 1), (1, rows), (1, rows + 3), (2, 2 * rows + 1)] {
                 let Some(matrix) = Matrix::new(&data, (rows, columns), strides) else { continue };
-                let packed = PackedRhs::new(matrix).unwrap();
+                // Reused memory has other values in the columns of padding.
+                Buffer::default().floats(data.len() + 64 * rows).unwrap().fill(f32::NAN);
+                let packed = PackedRhs::for_run(matrix).unwrap();
                 let width = packed.width;
                 for (row, column) in
                     (0..rows).flat_map(|row| (0..columns.next_multiple_of(width)).map(move |c| (row, c)))

@@ -49,7 +49,6 @@ impl Partition<'_> {
     /// attention, or attention without a softmax if the rows and columns of the weights have symbolic sizes.
     fn softmax_attention(&self, id: NodeId) -> Option<BTreeSet<NodeId>> {
         let is_product = |id: NodeId| self.graph.op::<MatMul>(id).is_some();
-        let is_reduction = |id: NodeId| self.op(id).is_some_and(|op| op.reduced_axis().is_some());
         let weights = self.inputs(id).first().filter(|_| is_product(id))?.node;
         let mut between = BTreeSet::from([weights]);
         let mut products = BTreeSet::new();
@@ -57,7 +56,7 @@ impl Partition<'_> {
         while let Some(id) = stack.pop() {
             if is_product(id) {
                 products.insert(id);
-            } else if is_reduction(id) || (!self.is_leaf(id) && self.is_elementwise(id)) {
+            } else if self.is_reduction(id) || (!self.is_leaf(id) && self.is_elementwise(id)) {
                 let producers = self.inputs(id).iter().map(|value| value.node);
                 stack.extend(producers.filter(|&producer| between.insert(producer)));
             }
@@ -69,7 +68,7 @@ impl Partition<'_> {
         // weights.
         let shape = self.graph.ty(Value { node: weights, port: 0 }).map_or(&[][..], |ty| &ty.shape);
         let is_sized = shape.iter().rev().take(2).all(|extent| extent.as_const().is_none());
-        if products.len() != 1 || !(is_sized || between.iter().any(|&id| is_reduction(id))) {
+        if products.len() != 1 || !(is_sized || self.has_reduction(&between)) {
             return None;
         }
         let mut nodes: BTreeSet<NodeId> =
@@ -313,7 +312,7 @@ impl Partition<'_> {
     }
 
     /// True if all readers read elements several times, such as overlapping windows.
-    fn is_spread(&self, id: NodeId, sizes: &Sizes) -> bool {
+    pub(super) fn is_spread(&self, id: NodeId, sizes: &Sizes) -> bool {
         let elements = |node: NodeId| self.graph.ty(Value { node, port: 0 }).map(|ty| sizes.product(&ty.shape));
         self.users(id).iter().all(|&user| self.graph.op::<Remap>(user).is_some() && elements(user) > elements(id))
     }
@@ -342,9 +341,14 @@ impl Partition<'_> {
         }
     }
 
-    /// True for norms and other kernels that reduce an axis.
+    /// True for operators that reduce an axis.
+    pub(super) fn is_reduction(&self, id: NodeId) -> bool {
+        self.op(id).is_some_and(|op| op.reduced_axis().is_some())
+    }
+
+    /// True for norms, and for other kernels that reduce an axis, such as softmax attention.
     pub(super) fn has_reduction(&self, nodes: &BTreeSet<NodeId>) -> bool {
-        nodes.iter().any(|&id| self.op(id).is_some_and(|op| op.reduced_axis().is_some()))
+        nodes.iter().any(|&id| self.is_reduction(id))
     }
 
     /// Moves a norm that only one matmul reads into its prologue, if that is no slower on this machine. Matmuls whose

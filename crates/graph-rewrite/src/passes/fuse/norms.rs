@@ -1,13 +1,13 @@
 //! Moves elementwise operators beside norms into the kernels of the norms.
 
 use super::partition::{GroupId, Partition};
+use crate::cost::Sizes;
 use rewire_graph::NodeId;
 use std::collections::BTreeSet;
 
 impl Partition<'_> {
-    /// Moves kernels without a main operator into the norm, or other reduction of rows, whose results they read, so
-    /// that these are not read again; and into the one that alone reads theirs. They are separate so far because other
-    /// kernels read the norm's results too, as gradients do.
+    /// Merges elementwise kernels into the norm, or other reduction of rows, that they read, or into their only reader
+    /// if that is one. Earlier steps leave them separate if other kernels also read the norm, as gradients do.
     pub(super) fn join_norms(&mut self) {
         for norm in 0..self.groups.len() {
             while let Some(nodes) = self.with_map(norm) {
@@ -19,11 +19,15 @@ impl Partition<'_> {
     /// A norm with a kernel beside it.
     fn with_map(&self, norm: GroupId) -> Option<BTreeSet<NodeId>> {
         let nodes = &self.groups[norm];
-        if !self.has_reduction(nodes) {
+        let is_main = |&&id: &&NodeId| !self.is_elementwise(id);
+        if !self.has_reduction(nodes) || !nodes.iter().filter(is_main).all(|&id| self.is_reduction(id)) {
             return None;
         }
-        let is_read_here =
-            |id: &NodeId| !self.is_output(*id) && self.users(*id).iter().all(|user| nodes.contains(user));
+        let sizes = Sizes::assumed(self.graph);
+        let is_read_here = |&id: &NodeId| {
+            let is_stored = self.is_output(id) || self.is_spread(id, &sizes);
+            !is_stored && self.users(id).iter().all(|user| nodes.contains(user))
+        };
         let mut maps = self.connected(norm);
         maps.retain(|&map| self.results(&self.groups[map]).iter().all(is_read_here));
         maps.extend(self.readers(nodes));
@@ -31,7 +35,7 @@ impl Partition<'_> {
         maps.into_iter().find_map(|map| {
             let map = &self.groups[map];
             let both: BTreeSet<NodeId> = nodes.union(map).copied().collect();
-            // What lies between is also read elsewhere, and computed in each kernel.
+            // Free operators between them are recomputed by each reader, so that they need no kernel.
             let all = self.closed(norm, &map.iter().copied().collect::<Vec<_>>());
             let is_one = self.is_small(&both) && self.writes_last(&both) && !self.leaves_and_returns(&all);
             let fits = is_one && self.bindings(&both) <= self.most_bindings && self.try_lower(&both).is_ok();
