@@ -31,7 +31,9 @@ impl Partition<'_> {
         let mut maps = self.connected(norm);
         maps.retain(|&map| self.results(&self.groups[map]).iter().all(is_read_here));
         maps.extend(self.readers(nodes));
-        maps.retain(|&map| map != norm && self.walk(&self.groups[map]).is_some());
+        // Kernels that set rows of tables merge with each other.
+        let sets_rows = |map: GroupId| self.groups[map].iter().any(|&id| self.sets_rows(id));
+        maps.retain(|&map| map != norm && !sets_rows(map) && self.walk(&self.groups[map]).is_some());
         maps.into_iter().find_map(|map| {
             let map = &self.groups[map];
             let both: BTreeSet<NodeId> = nodes.union(map).copied().collect();
