@@ -247,7 +247,7 @@ fn rust_programs_of_all_pages_are_compiled() {
 const RECORDS: [&str; 3] = ["h200-spirv", "h200-wgsl", "cpu"];
 
 #[test]
-fn figures_of_records_are_in_pages_and_charts() {
+fn the_page_of_performance_and_charts_follow_records() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs");
     let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     let lines = RECORDS.map(|name| read(&format!("records/{name}.jsonl"))).concat();
