@@ -125,7 +125,9 @@ fn a_kernel_sets_rows_of_several_states_and_nothing_has_the_size_of_a_table() {
     let table = TABLES[0];
     let plan = plan(&table.graph()).unwrap();
     let writers: Vec<_> = plan.steps.iter().filter(|step| step.writes.iter().any(|id| plan.is_state(*id))).collect();
-    assert_eq!(writers.iter().map(|step| step.writes.len()).collect::<Vec<_>>(), [1, 2], "the moment a row is apart");
+    let mut written: Vec<usize> = writers.iter().map(|step| step.writes.len()).collect();
+    written.sort_unstable();
+    assert_eq!(written, [1, 2], "the moment a row is apart");
     let copies = plan.buffers.iter().filter(|buffer| buffer.shape.first() == Some(&table.rows.into()));
     let own = |source: &Source| matches!(source, Source::State(_));
     assert!(copies.clone().count() == 3 && copies.clone().all(|buffer| own(&buffer.source)));
