@@ -146,10 +146,14 @@ impl WithSimd for Chain<'_, '_> {
         }
         let mut room = std::mem::take(&mut self.scratch.operands);
         let is_spread = self.is_spread(&room);
-        let size = if is_spread { SPREAD / width } else { (BLOCK / width.max(1)).clamp(1, rows.max(1)) };
+        let (size, most) = match is_spread {
+            true => (SPREAD / width, BLOCK),
+            false if self.is_direct() => (rows.max(1), width.max(1)),
+            false => ((BLOCK / width.max(1)).clamp(1, rows.max(1)), BLOCK),
+        };
         for row in (0..rows).step_by(size) {
-            for start in (0..width).step_by(BLOCK) {
-                let (rows, points) = (size.min(rows - row), BLOCK.min(width - start));
+            for start in (0..width).step_by(most) {
+                let (rows, points) = (size.min(rows - row), most.min(width - start));
                 let block = Block { row, rows, start, points, width };
                 let mut bound = [Lanes::Same(0.0); OPERANDS];
                 let (operands, at, passes) = if is_spread {
@@ -173,6 +177,12 @@ impl Chain<'_, '_> {
         rows > 1 && is_narrow(points) && !self.steps.is_empty() && self.operands.len() * SPREAD <= room.len()
     }
 
+    /// True if results go straight from operands to their rows, so that a block may have any size.
+    #[inline(always)]
+    fn is_direct(&self) -> bool {
+        self.passes.len() <= 1 && matches!(self.to, Destination::Rows { stream: None, .. })
+    }
+
     /// Computes a block. `operands` has it at `at`.
     #[inline(always)]
     fn block<S: Simd>(&mut self, simd: S, block: Block, (operands, at): (&[Lanes<'_, f32>], Block), passes: &[Pass]) {
@@ -181,7 +191,7 @@ impl Chain<'_, '_> {
         }
         let Self { scratch, to, .. } = self;
         let [a, b] = &mut scratch.values;
-        let size = block.rows * block.points;
+        let size = (block.rows * block.points).min(BLOCK);
         let (mut held, mut spare) = (&mut a.0[..size], &mut b.0[..size]);
         let whole = Block::whole(block.rows, block.points);
         let first = operands.first().copied().unwrap_or(Lanes::Each(&[]));

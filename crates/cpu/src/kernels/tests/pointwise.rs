@@ -308,7 +308,8 @@ fn random(choices: &[(u8, u16, u16, u16)], extents: &[usize]) -> (Dag, Vec<ExprI
 }
 
 /// Rows and widths: short rows, several tiles of rows, several tiles per row.
-const SHAPES: [(usize, usize); 9] = [(1, 1), (3, 3), (70, 3), (2, 25), (67, 25), (3, 50), (5, 64), (2, 300), (1, 2100)];
+const SHAPES: [(usize, usize); 10] =
+    [(1, 1), (3, 3), (70, 3), (2, 25), (67, 25), (3, 50), (5, 64), (2, 300), (9, 300), (1, 2100)];
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..ProptestConfig::default() })]
