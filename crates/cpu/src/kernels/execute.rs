@@ -5,6 +5,7 @@ use super::chain::{Chain, Destination, Scratch};
 use super::lanes::{Grid, Lanes, POINTS, ROWS, binary, select, unary};
 use super::machine::{LoadPattern, Registers, RowInputs};
 use super::operand::{Env, View};
+use super::passes::Line;
 use super::program::{ChainRef, HoistLevel, Instruction, Last, Op, Source, Start};
 use super::random::{uniform, uniform_runs};
 use super::storage::Elements;
@@ -204,7 +205,13 @@ impl Execution<'_, '_> {
         for (bound, &source) in bound.iter_mut().zip(operands) {
             *bound = self.floats(source);
         }
-        self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, steps, scratch, to });
+        match to {
+            Destination::Rows { out, stream: None, .. } if is_line(self.grid) && !steps.is_empty() => {
+                let out = out.get_mut(..self.grid.points).unwrap_or(&mut []);
+                self.arch.dispatch(Line { operands: bound, steps, out });
+            }
+            to => self.arch.dispatch(Chain { grid: self.grid, operands: bound, passes, steps, scratch, to }),
+        }
     }
 
     /// Writes the start of the run in each row of the tile to `starts`.
@@ -333,6 +340,11 @@ impl BinaryVisitor for OfPair<'_, '_, '_> {
             }
         });
     }
+}
+
+/// True for a row that is too short to begin passes over blocks, such as the values of all rows of a tile.
+fn is_line(grid: Grid) -> bool {
+    grid.rows == 1 && grid.points <= ROWS
 }
 
 /// Floor division by a positive divisor, through multiplication by the reciprocal.

@@ -2,11 +2,11 @@
 
 use super::affine::{AffineRows, RowConstant, RowsOut, Spaced, Terms, affine_points};
 use super::chain::Block;
-use super::lanes::{Lanes, Row};
+use super::lanes::{Lanes, ROWS, Row};
 use super::step::{Affine, CONSTANTS, ChainStep, Linear, Pass};
 use super::stream::Stream;
 use super::vectors::Instructions;
-use pulp::{NullaryFnOnce, Simd};
+use pulp::{NullaryFnOnce, Simd, WithSimd};
 use rewire_graph::pointwise::functions::{
     Arithmetic, BinaryVisitor, Comparison, Exp, Sigmoid, Silu, Tanh, Unary, UnaryVisitor,
 };
@@ -216,6 +216,45 @@ impl<'a> Rows<'a, '_> {
             let other = block.row(others, n);
             let (yes, no) = if side { (value, other) } else { (other, value) };
             comparison.visit(Chosen { simd, out, a: block.row(a, n), b: block.row(b, n), yes, no });
+        }
+    }
+}
+
+/// The steps of a chain for one row of up to [`ROWS`] points, whose values between steps need no other memory.
+pub(super) struct Line<'a, 's> {
+    pub operands: &'a [Lanes<'a, f32>],
+    pub steps: &'a [Pass],
+    pub out: &'s mut [f32],
+}
+
+impl WithSimd for Line<'_, '_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { operands, steps, out } = self;
+        let (points, mut between) = (out.len(), [0.0; ROWS]);
+        let spare = &mut between[..points.min(ROWS)];
+        // The last step writes to `out`.
+        let (mut to, mut from) = if steps.len().is_multiple_of(2) { (spare, out) } else { (out, spare) };
+        let operand = |position: u16| match operands.get(usize::from(position)) {
+            Some(lanes) => lanes.row(0, points),
+            None => Row::Each(&[]),
+        };
+        for (n, &pass) in steps.iter().enumerate() {
+            let (value, out) = (if n == 0 { operand(0) } else { Row::Each(&*from) }, &mut *to);
+            match pass {
+                Pass::Affine(_) => debug_assert!(false, "steps are functions"),
+                Pass::ChainStep(ChainStep::Unary(op)) => op.visit(Mapped { simd, out, row: value }),
+                Pass::ChainStep(ChainStep::Both(op)) => op.visit(Zipped { simd, out, a: value, b: value }),
+                Pass::ChainStep(ChainStep::Left(op, b)) => op.visit(Zipped { simd, out, a: value, b: operand(b) }),
+                Pass::ChainStep(ChainStep::Right(op, a)) => op.visit(Zipped { simd, out, a: operand(a), b: value }),
+                Pass::ChainStep(ChainStep::Choose { comparison, a, b, side, other }) => {
+                    let (yes, no) = if side { (value, operand(other)) } else { (operand(other), value) };
+                    comparison.visit(Chosen { simd, out, a: operand(a), b: operand(b), yes, no });
+                }
+            }
+            std::mem::swap(&mut to, &mut from);
         }
     }
 }
