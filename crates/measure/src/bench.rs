@@ -103,7 +103,7 @@ impl Bench {
             parameter_bytes: options.parameter_bytes,
             ..ModelOptions::default()
         };
-        Ok(Self { gpu, ceilings: Ceilings::default(), seconds: options.seconds, session })
+        Ok(Self { gpu, ceilings: Ceilings::new(options.seconds), seconds: options.seconds, session })
     }
 
     /// The roofline. The first call measures it, which takes about a second; it is measured again if a workload exceeds it.

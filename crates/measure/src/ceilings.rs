@@ -5,6 +5,7 @@ use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_runtime::{Gpu, MemoryAccess, measure_machine, measure_memory};
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Relative tolerance within which two rates count as equal.
 const NOISE: f64 = 0.05;
@@ -12,8 +13,14 @@ const NOISE: f64 = 0.05;
 /// Sizes of copies in bytes that caches may hold.
 const CACHED: [u64; 4] = [1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
-#[derive(Debug, Default)]
-pub(crate) struct Ceilings(Mutex<State>);
+/// Bounds of the duration of a repetition of a measurement.
+const WINDOW: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(40));
+
+#[derive(Debug)]
+pub(crate) struct Ceilings {
+    window: Duration,
+    state: Mutex<State>,
+}
 
 #[derive(Debug, Default)]
 struct State {
@@ -25,12 +32,18 @@ struct State {
 }
 
 impl Ceilings {
+    /// Measures for about as long as a workload, if that takes so many seconds.
+    pub fn new(seconds: f64) -> Self {
+        let window = Duration::from_secs_f64(seconds).clamp(WINDOW.0, WINDOW.1);
+        Self { window, state: Mutex::default() }
+    }
+
     /// The roofline; measured by the first call.
     pub fn first(&self, gpu: Option<&Gpu>) -> Result<HardwareModel, BenchError> {
         let mut state = self.state();
         match state.machine {
             Some(machine) => Ok(machine),
-            None => Ok(*state.machine.insert(measure_machine(gpu)?)),
+            None => Ok(*state.machine.insert(measure_machine(gpu, self.window)?)),
         }
     }
 
@@ -41,9 +54,9 @@ impl Ceilings {
         if state.is_settled {
             return Ok(before);
         }
-        let after = measure_machine(gpu)?;
+        let after = measure_machine(gpu, self.window)?;
         for (&access, rate) in &mut state.memory {
-            *rate = rate.max(measure_memory(access)?);
+            *rate = rate.max(measure_memory(access, self.window)?);
         }
         let rates =
             |machine: HardwareModel| [machine.bandwidth, machine.multiply_add, machine.matrix.unwrap_or_default()];
@@ -78,7 +91,7 @@ impl Ceilings {
         let mut state = self.state();
         match state.memory.get(&access) {
             Some(rate) => Ok(*rate),
-            None => Ok(*state.memory.entry(access).or_insert(measure_memory(access)?)),
+            None => Ok(*state.memory.entry(access).or_insert(measure_memory(access, self.window)?)),
         }
     }
 
@@ -88,6 +101,6 @@ impl Ceilings {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -14,26 +14,26 @@ const FLOAT: u64 = size_of::<f32>() as u64;
 /// Name of the measurement in memory errors.
 const COPIED: &str = "measuring how fast memory is copied";
 
-pub(super) fn measure() -> Result<HardwareModel, HostMemoryError> {
+pub(super) fn measure(window: Duration) -> Result<HardwareModel, HostMemoryError> {
     // A task for each thread.
     let on_each = |work: fn() -> f64| map(vec![(); threads()], |()| black_box(work())).into_iter().sum::<f64>();
     let mut operations = 0.0;
-    let computed = seconds(|| operations = on_each(rates::multiply_adds));
-    let launch = seconds(|| {
+    let computed = seconds(window, || operations = on_each(rates::multiply_adds));
+    let launch = seconds(window, || {
         on_each(|| 0.0);
     });
-    let bandwidth = measure_memory(MemoryAccess::Copy { bytes: u64::MAX })?;
+    let bandwidth = measure_memory(MemoryAccess::Copy { bytes: u64::MAX }, window)?;
     Ok(HardwareModel { bandwidth, multiply_add: operations / computed, matrix: None, launch })
 }
 
 /// Each thread has one part, so that large copies bypass caches where that is faster.
-pub(super) fn measure_memory(access: MemoryAccess) -> Result<f64, HostMemoryError> {
+pub(super) fn measure_memory(access: MemoryAccess, window: Duration) -> Result<f64, HostMemoryError> {
     match access {
         MemoryAccess::Copy { bytes } => {
             let floats = usize::try_from(bytes / (2 * FLOAT)).map_or(FLOATS, |floats| floats.clamp(1, FLOATS));
             HostMemory::check(COPIED, 2 * floats as u64 * FLOAT)?;
             let (from, mut to, repeats) = (array(floats)?, array(floats)?, FLOATS / floats);
-            let copied = seconds(|| {
+            let copied = seconds(window, || {
                 map(to.chunks_mut(part(floats)).zip(from.chunks(part(floats))).collect(), |(to, from)| {
                     (0..repeats).for_each(|_| rates::copy(to, from));
                 });
@@ -43,14 +43,14 @@ pub(super) fn measure_memory(access: MemoryAccess) -> Result<f64, HostMemoryErro
         MemoryAccess::Read => {
             let from = array(FLOATS)?;
             let parts = || from.chunks(part(FLOATS)).collect();
-            let read = seconds(|| {
+            let read = seconds(window, || {
                 map(parts(), rates::read);
             });
             Ok(BYTES as f64 / read)
         }
         MemoryAccess::Write => {
             let mut to = array(FLOATS)?;
-            let written = seconds(|| {
+            let written = seconds(window, || {
                 map(to.chunks_mut(part(FLOATS)).collect(), rates::write);
             });
             Ok(BYTES as f64 / written)
@@ -70,11 +70,11 @@ fn array(floats: usize) -> Result<Vec<f32>, HostMemoryError> {
     rates::touched(floats).map_err(no_room)
 }
 
-fn seconds(mut work: impl FnMut()) -> f64 {
+fn seconds(window: Duration, mut work: impl FnMut()) -> f64 {
     let run = |count| {
         let begun = Instant::now();
         (0..count).for_each(|_| work());
         Ok::<Duration, crate::GpuError>(begun.elapsed())
     };
-    shortest(run).unwrap_or(f64::INFINITY)
+    shortest(window, run).unwrap_or(f64::INFINITY)
 }

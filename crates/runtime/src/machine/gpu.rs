@@ -1,8 +1,9 @@
-use super::{WINDOW, shortest};
+use super::shortest;
 use crate::model::{KernelCache, KernelKey, ParsedKernel, WantedKernel};
 use crate::{Gpu, GpuError};
 use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_graph_rewrite::device::{BindingChunks, BindingSource, EmittedKernel, Tuning};
+use std::time::Duration;
 use web_time::Instant;
 use wgpu::util::DeviceExt;
 
@@ -19,9 +20,10 @@ const MODEST: u64 = 32 << 20;
 /// Copy bandwidth in bytes per second from which large tensors are used.
 const FAST: f64 = 100e9;
 
-/// Workgroups of the multiply-add kernel, fewer if it would take long, and operations of each.
+/// Workgroups of the multiply-add kernel, fewer if it would take longer than this, and operations of each.
 const GROUPS: u32 = 4096;
 const FEW_GROUPS: u32 = 64;
+const LONG: Duration = Duration::from_millis(40);
 const OPERATIONS: f64 = 256.0 * 128.0 * 32.0 * 2.0;
 
 /// Invocations per workgroup of the matrix kernel, and rounds of eight products for each subgroup.
@@ -30,20 +32,25 @@ const MATRIX_THREADS: u32 = 128;
 #[cfg(feature = "emit")]
 const MATRIX_ROUNDS: f64 = 128.0;
 
-pub(super) async fn measure(gpu: &Gpu) -> Result<HardwareModel, GpuError> {
-    let modest = copy_seconds(gpu, MODEST).await?;
+pub(super) async fn measure(gpu: &Gpu, window: Duration) -> Result<HardwareModel, GpuError> {
+    let modest = copy_seconds(gpu, window, MODEST).await?;
     let large = if 2.0 * MODEST as f64 / modest > FAST { LARGE } else { MODEST };
     let limit = gpu.target().binding_bytes.min(gpu.limits().max_buffer_size).min(large);
     let bytes = (limit / COPIED).clamp(1, u64::from(gpu.limits().max_compute_workgroups_per_dimension)) * COPIED;
-    let copied = copy_seconds(gpu, bytes).await?;
-    let multiply_add = OPERATIONS * groups_a_second(gpu, MULTIPLY_ADD).await?;
-    let launch = copy_seconds(gpu, COPIED).await?;
-    Ok(HardwareModel { bandwidth: 2.0 * bytes as f64 / copied, multiply_add, matrix: matrix_rate(gpu).await, launch })
+    let copied = copy_seconds(gpu, window, bytes).await?;
+    let multiply_add = OPERATIONS * groups_a_second(gpu, window, MULTIPLY_ADD).await?;
+    let launch = copy_seconds(gpu, window, COPIED).await?;
+    Ok(HardwareModel {
+        bandwidth: 2.0 * bytes as f64 / copied,
+        multiply_add,
+        matrix: matrix_rate(gpu, window).await,
+        launch,
+    })
 }
 
 /// Operations per second of cooperative matrices with f16 operands; `None` if kernels use none.
 #[cfg(feature = "emit")]
-async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
+async fn matrix_rate(gpu: &Gpu, window: Duration) -> Option<f64> {
     let (size, subgroup) = gpu.target().cooperative()?;
     let measured = async {
         let variables = minijinja::context! { size, threads => MATRIX_THREADS };
@@ -52,7 +59,7 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
         let shader = environment.render_str(MULTIPLY_ADD_MATRIX, variables);
         let shader =
             shader.map_err(|error| GpuError::Rejected { what: "a measurement".into(), reason: error.to_string() });
-        groups_a_second(gpu, &shader?).await
+        groups_a_second(gpu, window, &shader?).await
     };
     match measured.await {
         Ok(groups) => {
@@ -69,23 +76,23 @@ async fn matrix_rate(gpu: &Gpu) -> Option<f64> {
 
 /// `None`, since this build has no emitter for the kernel.
 #[cfg(not(feature = "emit"))]
-async fn matrix_rate(_: &Gpu) -> Option<f64> {
+async fn matrix_rate(_: &Gpu, _: Duration) -> Option<f64> {
     None
 }
 
 /// Workgroups of an arithmetic kernel per second.
-async fn groups_a_second(gpu: &Gpu, wgsl: &str) -> Result<f64, GpuError> {
+async fn groups_a_second(gpu: &Gpu, window: Duration, wgsl: &str) -> Result<f64, GpuError> {
     let mut dispatch = Dispatch::new(gpu, wgsl, 16, FEW_GROUPS).await?;
-    let mut seconds = dispatch.seconds(gpu)?;
-    if seconds * f64::from(GROUPS / FEW_GROUPS) < WINDOW.as_secs_f64() {
+    let mut seconds = dispatch.seconds(gpu, window)?;
+    if seconds * f64::from(GROUPS / FEW_GROUPS) < LONG.as_secs_f64() {
         dispatch.groups = GROUPS;
-        seconds = dispatch.seconds(gpu)?;
+        seconds = dispatch.seconds(gpu, window)?;
     }
     Ok(f64::from(dispatch.groups) / seconds)
 }
 
-async fn copy_seconds(gpu: &Gpu, bytes: u64) -> Result<f64, GpuError> {
-    Dispatch::new(gpu, COPY, bytes, (bytes / COPIED) as u32).await?.seconds(gpu)
+async fn copy_seconds(gpu: &Gpu, window: Duration, bytes: u64) -> Result<f64, GpuError> {
+    Dispatch::new(gpu, COPY, bytes, (bytes / COPIED) as u32).await?.seconds(gpu, window)
 }
 
 /// A kernel that reads one buffer and writes another.
@@ -135,8 +142,8 @@ impl Dispatch {
     }
 
     /// Seconds of one dispatch among many.
-    fn seconds(&self, gpu: &Gpu) -> Result<f64, GpuError> {
-        shortest(|count| {
+    fn seconds(&self, gpu: &Gpu, window: Duration) -> Result<f64, GpuError> {
+        shortest(window, |count| {
             let begun = Instant::now();
             let mut encoder = gpu.device().create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
             let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());

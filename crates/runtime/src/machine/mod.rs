@@ -8,27 +8,26 @@ use crate::{Gpu, GpuError, block_on};
 use rewire_graph_rewrite::cost::HardwareModel;
 use std::time::Duration;
 
-/// Duration of a measurement.
-const WINDOW: Duration = Duration::from_millis(40);
-/// Number of measurements, of which the best counts.
+/// Number of repetitions of a measurement, of which the best counts.
 const REPEATS: usize = 4;
 
 /// Measures copy bandwidth, multiply-add rate and launch cost: of a device with dedicated kernels, or of all threads of
-/// the current [`ThreadPool`](crate::ThreadPool). Occupies the polling thread for about a second.
+/// the current [`ThreadPool`](crate::ThreadPool). `window` is the shortest duration of each of the five repetitions of a measurement. With
+/// 40 ms, the polling thread is occupied for about a second.
 ///
 /// ```no_run
-/// let machine = rewire_runtime::measure_machine(None)?;
+/// let machine = rewire_runtime::measure_machine(None, std::time::Duration::from_millis(40))?;
 /// println!("{:.0} GB/s, {:.2} TFLOP/s", machine.bandwidth / 1e9, machine.multiply_add / 1e12);
 /// # Ok::<(), rewire_runtime::GpuError>(())
 /// ```
 ///
 /// # Errors
 /// Errors of the device, and [`GpuError::HostMemory`] if memory for the copies cannot be allocated.
-pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<HardwareModel, GpuError> {
+pub async fn measure_machine_async(gpu: Option<&Gpu>, window: Duration) -> Result<HardwareModel, GpuError> {
     match gpu {
-        Some(gpu) => gpu::measure(gpu).await,
+        Some(gpu) => gpu::measure(gpu, window).await,
         #[cfg(feature = "cpu")]
-        None => cpu::measure().map_err(GpuError::HostMemory),
+        None => cpu::measure(window).map_err(GpuError::HostMemory),
         #[cfg(not(feature = "cpu"))]
         None => Err(GpuError::NoAdapter { filter: None, missing: "and the feature `cpu` is not built in".to_owned() }),
     }
@@ -38,8 +37,8 @@ pub async fn measure_machine_async(gpu: Option<&Gpu>) -> Result<HardwareModel, G
 ///
 /// # Errors
 /// As [`measure_machine_async`].
-pub fn measure_machine(gpu: Option<&Gpu>) -> Result<HardwareModel, GpuError> {
-    block_on(measure_machine_async(gpu))
+pub fn measure_machine(gpu: Option<&Gpu>, window: Duration) -> Result<HardwareModel, GpuError> {
+    block_on(measure_machine_async(gpu, window))
 }
 
 /// An access to memory whose rate can be measured.
@@ -57,20 +56,20 @@ pub enum MemoryAccess {
 }
 
 /// Measures the rate of an access to memory by all threads of the current [`ThreadPool`](crate::ThreadPool), in bytes
-/// per second. Takes a fifth of a second or more.
+/// per second. `window` is that of [`measure_machine`].
 ///
 /// # Errors
 /// [`GpuError::HostMemory`] if memory for the measurement cannot be allocated.
 #[cfg(feature = "cpu")]
-pub fn measure_memory(access: MemoryAccess) -> Result<f64, GpuError> {
-    cpu::measure_memory(access).map_err(GpuError::HostMemory)
+pub fn measure_memory(access: MemoryAccess, window: Duration) -> Result<f64, GpuError> {
+    cpu::measure_memory(access, window).map_err(GpuError::HostMemory)
 }
 
 /// The shortest time per iteration of `count` iterations; `count` is doubled until they fill the window. `run` runs the
 /// given number of iterations and returns their total time.
-fn shortest(mut run: impl FnMut(u32) -> Result<Duration, GpuError>) -> Result<f64, GpuError> {
+fn shortest(window: Duration, mut run: impl FnMut(u32) -> Result<Duration, GpuError>) -> Result<f64, GpuError> {
     let mut count = 1;
-    while run(count)? < WINDOW && count < 1 << 20 {
+    while run(count)? < window && count < 1 << 20 {
         count *= 2;
     }
     let mut best = f64::INFINITY;
