@@ -97,7 +97,7 @@ pub(super) fn copy(from: &Path, to: &Path) -> Result<(), String> {
     std::fs::copy(from, to).map(drop).map_err(|error| format!("{}: {error}", from.display()))
 }
 
-fn host() -> Result<String, String> {
+pub(super) fn host() -> Result<String, String> {
     let version = output_of(Command::new("rustc").arg("-vV"))?;
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     host.map(str::to_owned).ok_or_else(|| "rustc does not name its host".to_owned())
