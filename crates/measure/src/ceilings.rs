@@ -3,6 +3,7 @@
 use crate::BenchError;
 use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_runtime::{Gpu, MemoryAccess, measure_machine, measure_memory};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -10,8 +11,8 @@ use std::time::Duration;
 /// Relative tolerance within which two rates count as equal.
 const NOISE: f64 = 0.05;
 
-/// Sizes of copies in bytes that caches may hold.
-const CACHED: [u64; 4] = [1 << 18, 1 << 20, 1 << 22, 1 << 24];
+/// Sizes of accesses in bytes that caches may hold.
+const CACHED: [u64; 5] = [1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 27];
 
 /// Bounds of the duration of a repetition of a measurement.
 const WINDOW: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(40));
@@ -70,20 +71,24 @@ impl Ceilings {
         }))
     }
 
-    /// The shortest time in seconds to read and write this many bytes, each once. On a GPU at the rate of copies. On the CPU at the rate
-    /// of copies of this size if caches may hold them, else as many bytes as possible are copied, and the others read or written.
+    /// The shortest time in seconds to read and write this many bytes, each once. On a GPU at the rate of copies. On the CPU, as many
+    /// bytes as possible are copied, and the others read or written, at the rates of accesses to as much memory.
     pub fn moving(&self, gpu: Option<&Gpu>, read: u64, written: u64) -> Result<f64, BenchError> {
-        let copies = self.first(gpu)?.bandwidth;
+        let largest = self.first(gpu)?.bandwidth;
         let all = read.saturating_add(written);
         if gpu.is_some() {
-            return Ok(all as f64 / copies);
+            return Ok(all as f64 / largest);
         }
-        if let Some(&bytes) = CACHED.iter().find(|bytes| all <= **bytes) {
-            return Ok(all as f64 / self.rate(MemoryAccess::Copy { bytes })?);
-        }
-        let copied = read.min(written);
-        let other = if read > written { MemoryAccess::Read } else { MemoryAccess::Write };
-        Ok(2.0 * copied as f64 / copies + read.abs_diff(written) as f64 / self.rate(other)?)
+        let cached = CACHED.iter().copied().find(|bytes| all <= *bytes);
+        let copies = cached.map_or(Ok(largest), |bytes| self.rate(MemoryAccess::Copy { bytes }))?;
+        let copied = 2.0 * read.min(written) as f64 / copies;
+        let bytes = cached.unwrap_or(u64::MAX);
+        Ok(copied
+            + match read.cmp(&written) {
+                Ordering::Greater => (read - written) as f64 / self.rate(MemoryAccess::Read { bytes })?,
+                Ordering::Less => (written - read) as f64 / self.rate(MemoryAccess::Write { bytes })?,
+                Ordering::Equal => 0.0,
+            })
     }
 
     /// The rate of an access to the processor's memory; measured when it is first needed.

@@ -7,9 +7,8 @@ use std::hint::black_box;
 use std::time::Duration;
 use web_time::Instant;
 
-/// Floats of an array that caches do not hold, and its bytes.
+/// Floats of the largest array.
 const FLOATS: usize = 32 << 20;
-const BYTES: u64 = FLOATS as u64 * FLOAT;
 const FLOAT: u64 = size_of::<f32>() as u64;
 /// Name of the measurement in memory errors.
 const COPIED: &str = "measuring how fast memory is copied";
@@ -28,9 +27,10 @@ pub(super) fn measure(window: Duration) -> Result<HardwareModel, HostMemoryError
 
 /// Each thread has one part, so that large copies bypass caches where that is faster.
 pub(super) fn measure_memory(access: MemoryAccess, window: Duration) -> Result<f64, HostMemoryError> {
+    let floats_of = |bytes: u64| usize::try_from(bytes / FLOAT).map_or(FLOATS, |floats| floats.clamp(1, FLOATS));
     match access {
         MemoryAccess::Copy { bytes } => {
-            let floats = usize::try_from(bytes / (2 * FLOAT)).map_or(FLOATS, |floats| floats.clamp(1, FLOATS));
+            let floats = floats_of(bytes / 2);
             HostMemory::check(COPIED, 2 * floats as u64 * FLOAT)?;
             let (from, mut to, repeats) = (array(floats)?, array(floats)?, FLOATS / floats);
             let copied = seconds(window, || {
@@ -40,20 +40,21 @@ pub(super) fn measure_memory(access: MemoryAccess, window: Duration) -> Result<f
             });
             Ok((repeats * floats) as f64 * (2 * FLOAT) as f64 / copied)
         }
-        MemoryAccess::Read => {
-            let from = array(FLOATS)?;
-            let parts = || from.chunks(part(FLOATS)).collect();
+        MemoryAccess::Read { bytes } => {
+            let floats = floats_of(bytes);
+            let (from, repeats) = (array(floats)?, FLOATS / floats);
             let read = seconds(window, || {
-                map(parts(), rates::read);
+                map(from.chunks(part(floats)).collect(), |from| (0..repeats).for_each(|_| rates::read(from)));
             });
-            Ok(BYTES as f64 / read)
+            Ok((repeats * floats) as f64 * FLOAT as f64 / read)
         }
-        MemoryAccess::Write => {
-            let mut to = array(FLOATS)?;
+        MemoryAccess::Write { bytes } => {
+            let floats = floats_of(bytes);
+            let (mut to, repeats) = (array(floats)?, FLOATS / floats);
             let written = seconds(window, || {
-                map(to.chunks_mut(part(FLOATS)).collect(), rates::write);
+                map(to.chunks_mut(part(floats)).collect(), |to| (0..repeats).for_each(|_| rates::write(to)));
             });
-            Ok(BYTES as f64 / written)
+            Ok((repeats * floats) as f64 * FLOAT as f64 / written)
         }
     }
 }

@@ -46,13 +46,19 @@ pub fn measure_machine(gpu: Option<&Gpu>, window: Duration) -> Result<HardwareMo
 pub enum MemoryAccess {
     /// A copy. Bytes read and bytes written count.
     Copy {
-        /// Bytes of source and destination together, at most 256 MiB, which exceeds caches.
+        /// Bytes of source and destination together, at most 256 MiB.
         bytes: u64,
     },
-    /// Reads of memory that exceeds caches.
-    Read,
-    /// Writes of memory that exceeds caches.
-    Write,
+    /// Repeated reads of the same memory.
+    Read {
+        /// Bytes of the memory, at most 128 MiB.
+        bytes: u64,
+    },
+    /// Repeated writes of the same memory.
+    Write {
+        /// Bytes of the memory, at most 128 MiB.
+        bytes: u64,
+    },
 }
 
 /// Measures the rate of an access to memory by all threads of the current [`ThreadPool`](crate::ThreadPool), in bytes
