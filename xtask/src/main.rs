@@ -36,7 +36,8 @@ Usage: cargo xtask COMMAND
   lint [all]
           setup, then checks of texts, lints and the library for browsers; `all` adds documentation, the book, more feature sets, advisories and the versions of changed
           interfaces, and installs cargo-deny, cargo-audit and cargo-semver-checks
-  test    setup, then formatting and all tests, on the CPU and on the software drivers;
+  test [slow]
+          setup, then formatting and all tests but the slow ones, or those alone, on the CPU and on the software drivers;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, select the driver instead; if `drivers` has fetched the newest
           lavapipe, the kernels with cooperative matrices run on it as well
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, more of them on
@@ -94,6 +95,7 @@ fn main() -> ExitCode {
         ["families", "tested"] => families::check(),
         ["families", names @ ..] => families::run(names),
         ["test"] => setup::run().and_then(|()| test::run()),
+        ["test", "slow"] => setup::run().and_then(|()| test::slow()),
         ["lint"] => setup::run().and_then(|()| test::lint()),
         ["lint", "all"] => setup::run()
             .and_then(|()| test::lint())

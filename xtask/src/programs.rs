@@ -28,6 +28,13 @@ impl Program {
         format!("{}: {}", folder.display(), self.name)
     }
 
+    /// [`Program::command`] with arguments.
+    pub(crate) fn command_with(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command();
+        command.args(arguments);
+        command
+    }
+
     /// A command that runs the program as cargo does.
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(&self.path);

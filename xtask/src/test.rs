@@ -1,7 +1,7 @@
 use crate::drivers::NewerLavapipe;
 use crate::families;
 use crate::features;
-use crate::programs::{self, Job};
+use crate::programs::{self, Job, Program};
 use crate::shell::{cargo, root, run as run_command};
 use crate::supply;
 use crate::vulkan::{SoftwareDriver, with_driver};
@@ -90,7 +90,21 @@ fn lead_out(book: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Checks formatting and runs all tests.
+/// The modules of tests that take too long to run with all others.
+const SLOW: &str = "slow::";
+
+/// Runs the tests that [`run`] leaves out.
+pub(crate) fn slow() -> Result<(), String> {
+    let environments = environments();
+    let Some(environment) = environments.first() else { return Ok(()) };
+    let job = |program: &Program| Job {
+        title: format!("{}, slow tests", program.title()),
+        command: environment.apply(program.command_with(&[SLOW])),
+    };
+    programs::run(programs::build()?.iter().map(job).collect())
+}
+
+/// Checks formatting and runs all tests that are not slow.
 pub(crate) fn run() -> Result<(), String> {
     run_command(cargo(&["fmt", "--all", "--check"]))?;
     let [first, rest @ ..] = &environments()[..] else { return Ok(()) };
@@ -104,7 +118,7 @@ pub(crate) fn run() -> Result<(), String> {
         let is_wanted = |name: &str| environment.name == first.name || name == DEVICE_TESTS;
         jobs.extend(programs.iter().filter(|program| is_wanted(&program.name)).map(|program| Job {
             title: format!("{} on {}", program.title(), environment.name),
-            command: environment.apply(program.command()),
+            command: environment.apply(program.command_with(&["--skip", SLOW])),
         }));
     }
     if let Some(lavapipe) = NewerLavapipe::found()? {

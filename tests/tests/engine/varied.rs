@@ -19,39 +19,6 @@ fn none_failed(failed: &[String]) {
     assert!(failed.is_empty(), "{} failed\n{}", failed.len(), shown.join("\n"));
 }
 
-#[test]
-fn every_attribute_takes_other_values() {
-    let stored: Vec<Golden> = cases().iter().map(|path| Golden::read(path)).collect();
-    let (mut varied, mut failed) = (BTreeSet::new(), vec![]);
-    for (key, values) in attributes() {
-        let mut used: BTreeMap<String, usize> = BTreeMap::new();
-        for stored in &stored {
-            let mut golden = stored.clone();
-            let is_module = golden.attrs.get("init").is_some();
-            let learns = golden.attrs["mode"] == "train" && key.contains("dropout");
-            let count = used.entry(golden.op.clone()).or_default();
-            if *count == TEMPLATES || learns || !is_module && (golden.op.starts_with("fusion_") || is_width(key)) {
-                continue;
-            }
-            for value in values.as_array().into_iter().flatten() {
-                if set(&mut golden.attrs, key, value) == 0 {
-                    break;
-                }
-                varied.insert(key);
-                if !has_room_for_targets(&golden) {
-                    continue;
-                }
-                let error = check(&golden, Kernel::Cpu, 5).err();
-                failed.extend(error.map(|e| format!("{} {key} = {value}: {e}", golden.name)));
-            }
-            *count += usize::from(set(&mut golden.attrs, key, &values[0]) > 0);
-        }
-    }
-    let missing: Vec<&str> = attributes().into_iter().map(|(key, _)| key).filter(|key| !varied.contains(key)).collect();
-    assert!(missing.is_empty(), "no case has {missing:?}");
-    none_failed(&failed);
-}
-
 fn shapes() -> Vec<Shape> {
     let widths = [[1, 25, 50], [2, 16, 7], [3, 1, 1], [4, 8, 33]];
     let mut shapes = vec![];
@@ -85,5 +52,44 @@ fn the_gpu_takes_other_shapes() {
     if gpu().is_some() {
         let some: Vec<Shape> = shapes().into_iter().step_by(9).collect();
         hold(&some, Kernel::Wgpu);
+    }
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn every_attribute_takes_other_values() {
+        let stored: Vec<Golden> = cases().iter().map(|path| Golden::read(path)).collect();
+        let (mut varied, mut failed) = (BTreeSet::new(), vec![]);
+        for (key, values) in attributes() {
+            let mut used: BTreeMap<String, usize> = BTreeMap::new();
+            for stored in &stored {
+                let mut golden = stored.clone();
+                let is_module = golden.attrs.get("init").is_some();
+                let learns = golden.attrs["mode"] == "train" && key.contains("dropout");
+                let count = used.entry(golden.op.clone()).or_default();
+                if *count == TEMPLATES || learns || !is_module && (golden.op.starts_with("fusion_") || is_width(key)) {
+                    continue;
+                }
+                for value in values.as_array().into_iter().flatten() {
+                    if set(&mut golden.attrs, key, value) == 0 {
+                        break;
+                    }
+                    varied.insert(key);
+                    if !has_room_for_targets(&golden) {
+                        continue;
+                    }
+                    let error = check(&golden, Kernel::Cpu, 5).err();
+                    failed.extend(error.map(|e| format!("{} {key} = {value}: {e}", golden.name)));
+                }
+                *count += usize::from(set(&mut golden.attrs, key, &values[0]) > 0);
+            }
+        }
+        let missing: Vec<&str> =
+            attributes().into_iter().map(|(key, _)| key).filter(|key| !varied.contains(key)).collect();
+        assert!(missing.is_empty(), "no case has {missing:?}");
+        none_failed(&failed);
     }
 }

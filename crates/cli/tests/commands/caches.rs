@@ -59,23 +59,28 @@ fn a_folder_that_takes_no_files_is_said() {
     finish(&mut work("tune", nowhere)).failed_with(&["/proc/rewire/tunings", "the tunings cannot be stored"]);
 }
 
-#[test]
-fn damaged_files_are_said_and_made_anew() {
-    let caches = Folder::new();
-    if !tunes(&finish(&mut work("tune", &caches.0))) {
-        return;
-    }
-    let file = |folder: &str| {
-        let is_of_work = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(folder);
-        files(&caches.0.join("rewire").join(folder)).into_iter().find(is_of_work).unwrap()
-    };
-    for (verb, folder) in [("bench", "pipelines"), ("tune", "tunings")] {
-        let kept = std::fs::read(file(folder)).unwrap();
-        let damage = &kept[..kept.len() / 2];
-        std::fs::write(file(folder), damage).unwrap();
-        let again = finish(&mut work(verb, &caches.0));
-        assert_eq!(again.code, Some(0), "{}", again.stderr);
-        assert!(again.stderr.contains("are not used"), "{folder}: {}", again.stderr);
-        assert_ne!(std::fs::read(file(folder)).unwrap(), damage);
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn damaged_files_are_said_and_made_anew() {
+        let caches = Folder::new();
+        if !tunes(&finish(&mut work("tune", &caches.0))) {
+            return;
+        }
+        let file = |folder: &str| {
+            let is_of_work = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(folder);
+            files(&caches.0.join("rewire").join(folder)).into_iter().find(is_of_work).unwrap()
+        };
+        for (verb, folder) in [("bench", "pipelines"), ("tune", "tunings")] {
+            let kept = std::fs::read(file(folder)).unwrap();
+            let damage = &kept[..kept.len() / 2];
+            std::fs::write(file(folder), damage).unwrap();
+            let again = finish(&mut work(verb, &caches.0));
+            assert_eq!(again.code, Some(0), "{}", again.stderr);
+            assert!(again.stderr.contains("are not used"), "{folder}: {}", again.stderr);
+            assert_ne!(std::fs::read(file(folder)).unwrap(), damage);
+        }
     }
 }

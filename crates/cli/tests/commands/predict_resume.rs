@@ -67,31 +67,6 @@ fn kill_until_done(data: &str, out: &Path, more: &[&str], kills: u32) -> Run {
     predict(data, out, more)
 }
 
-#[test]
-fn a_run_that_is_killed_goes_on_without_a_row_twice_or_missing() {
-    let (folder, users) = (Folder::new(), users(160));
-    for (from, to) in [("jsonl", "parquet"), ("parquet", "csv"), ("csv", "jsonl")] {
-        let data = write(&folder.0.join(format!("in.{from}")), &users, 50);
-        let place = |name: &str| folder.0.join(format!("{name}.{to}"));
-        let aside = |name: &str| folder.0.join(format!("{name}-{from}.jsonl")).display().to_string();
-        let [once, often] = ["once", "often"].map(aside);
-        let options = ["--columns", "note,country", "--save-every", "60", "--batch", "700", "--resume", "--rejects"];
-        let whole = predict(&data, &place("once"), &[&options[..], &[&once]].concat());
-        assert_eq!(whole.code, Some(0), "{}", whole.stderr);
-        let done = kill_until_done(&data, &place("often"), &[&options[..], &[&often]].concat(), 5);
-        assert_eq!(done.code, Some(0), "{}", done.stderr);
-        for count in ["rows", "users", "rejected"] {
-            assert_eq!(done.json()[0][count], whole.json()[0][count], "{}", done.stdout);
-        }
-        assert!(read(&place("once")) == read(&place("often")), "{from} {to}");
-        if to != "parquet" {
-            assert!(std::fs::read(place("once")).unwrap() == std::fs::read(place("often")).unwrap(), "{from} {to}");
-        }
-        assert!(std::fs::read(once).unwrap() == std::fs::read(often).unwrap());
-    }
-    assert!(!folder.names().iter().any(|name| name.contains(".partial") || name.contains(".journal")));
-}
-
 /// Files are limited to this many blocks of 512 bytes; exceeding the limit is an error.
 fn full(blocks: u32) -> String {
     format!("trap '' XFSZ; ulimit -f {blocks};")
@@ -184,19 +159,50 @@ fn peak(command: &mut Command) -> u64 {
     most
 }
 
-#[test]
-fn memory_does_not_grow_with_the_file() {
-    let folder = Folder::new();
-    let text = "x".repeat(1 << 16);
-    let most = |count: usize, to: &str| {
-        let mut users: Vec<Value> = (0..count).map(|number| user(&format!("u{number}"), 1, 1)).collect();
-        users.iter_mut().for_each(|user| user["note"] = json!(text));
-        let data = write(&folder.0.join("in.csv"), &users, 1);
-        let options = ["--columns", "note", "--batch", "20", "--save-every", "50"];
-        peak(&mut command("", &data, &folder.0.join(to), &options))
-    };
-    for to in ["out.jsonl", "out.parquet"] {
-        let (few, many) = (most(100, to), most(1000, to));
-        assert!(many < few + (16 << 10), "{to}: {few} KiB for 6 MiB, {many} KiB for 62 MiB");
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn memory_does_not_grow_with_the_file() {
+        let folder = Folder::new();
+        let text = "x".repeat(1 << 16);
+        let most = |count: usize, to: &str| {
+            let mut users: Vec<Value> = (0..count).map(|number| user(&format!("u{number}"), 1, 1)).collect();
+            users.iter_mut().for_each(|user| user["note"] = json!(text));
+            let data = write(&folder.0.join("in.csv"), &users, 1);
+            let options = ["--columns", "note", "--batch", "20", "--save-every", "50"];
+            peak(&mut command("", &data, &folder.0.join(to), &options))
+        };
+        for to in ["out.jsonl", "out.parquet"] {
+            let (few, many) = (most(100, to), most(1000, to));
+            assert!(many < few + (16 << 10), "{to}: {few} KiB for 6 MiB, {many} KiB for 62 MiB");
+        }
+    }
+
+    #[test]
+    fn a_run_that_is_killed_goes_on_without_a_row_twice_or_missing() {
+        let (folder, users) = (Folder::new(), users(160));
+        for (from, to) in [("jsonl", "parquet"), ("parquet", "csv"), ("csv", "jsonl")] {
+            let data = write(&folder.0.join(format!("in.{from}")), &users, 50);
+            let place = |name: &str| folder.0.join(format!("{name}.{to}"));
+            let aside = |name: &str| folder.0.join(format!("{name}-{from}.jsonl")).display().to_string();
+            let [once, often] = ["once", "often"].map(aside);
+            let options =
+                ["--columns", "note,country", "--save-every", "60", "--batch", "700", "--resume", "--rejects"];
+            let whole = predict(&data, &place("once"), &[&options[..], &[&once]].concat());
+            assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+            let done = kill_until_done(&data, &place("often"), &[&options[..], &[&often]].concat(), 5);
+            assert_eq!(done.code, Some(0), "{}", done.stderr);
+            for count in ["rows", "users", "rejected"] {
+                assert_eq!(done.json()[0][count], whole.json()[0][count], "{}", done.stdout);
+            }
+            assert!(read(&place("once")) == read(&place("often")), "{from} {to}");
+            if to != "parquet" {
+                assert!(std::fs::read(place("once")).unwrap() == std::fs::read(place("often")).unwrap(), "{from} {to}");
+            }
+            assert!(std::fs::read(once).unwrap() == std::fs::read(often).unwrap());
+        }
+        assert!(!folder.names().iter().any(|name| name.contains(".partial") || name.contains(".journal")));
     }
 }

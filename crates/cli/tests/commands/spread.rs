@@ -37,29 +37,6 @@ fn users(folder: &Folder) -> String {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn predictions_of_two_adapters_are_those_of_one() {
-    let folder = Folder::new();
-    let data = users(&folder);
-    let predict = |out: &str, with: &[&str]| {
-        let out = folder.0.join(out).display().to_string();
-        let args =
-            [&["predict", "--json", "--data", &data, "--batch", "300", "--columns", "country", "--out", &out], with];
-        (with_two(&folder, &args.concat()), out)
-    };
-    let (one, by_one) = predict("one.jsonl", &["--kernel", "wgpu", "--adapter", "#0"]);
-    let Some(one) = one else { return };
-    assert_eq!(one.code, Some(0), "{}", one.stderr);
-    for (name, devices) in [("all.jsonl", "all"), ("both.jsonl", "1,0")] {
-        let (two, by_two) = predict(name, &["--kernel", "wgpu", "--devices", devices]);
-        let two = two.unwrap();
-        assert_eq!(two.code, Some(0), "{}", two.stderr);
-        assert_eq!(two.json()[0]["adapter"], one.json()[0]["adapter"]);
-        assert!(std::fs::read(&by_one).unwrap() == std::fs::read(by_two).unwrap(), "{devices}");
-    }
-}
-
-#[test]
-#[cfg(target_os = "linux")]
 fn rankings_of_two_adapters_are_those_of_one() {
     let folder = Folder::new();
     let data = users(&folder);
@@ -80,5 +57,35 @@ fn devices_that_cannot_be_meant_are_refused() {
     for devices in ["0,0", "", "one", "0,", "-1"] {
         let refused = run(&["rank", "--devices", devices]);
         assert_eq!(refused.code, Some(2), "{devices}: {}", refused.stderr);
+    }
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn predictions_of_two_adapters_are_those_of_one() {
+        let folder = Folder::new();
+        let data = users(&folder);
+        let predict = |out: &str, with: &[&str]| {
+            let out = folder.0.join(out).display().to_string();
+            let args = [
+                &["predict", "--json", "--data", &data, "--batch", "300", "--columns", "country", "--out", &out],
+                with,
+            ];
+            (with_two(&folder, &args.concat()), out)
+        };
+        let (one, by_one) = predict("one.jsonl", &["--kernel", "wgpu", "--adapter", "#0"]);
+        let Some(one) = one else { return };
+        assert_eq!(one.code, Some(0), "{}", one.stderr);
+        for (name, devices) in [("all.jsonl", "all"), ("both.jsonl", "1,0")] {
+            let (two, by_two) = predict(name, &["--kernel", "wgpu", "--devices", devices]);
+            let two = two.unwrap();
+            assert_eq!(two.code, Some(0), "{}", two.stderr);
+            assert_eq!(two.json()[0]["adapter"], one.json()[0]["adapter"]);
+            assert!(std::fs::read(&by_one).unwrap() == std::fs::read(by_two).unwrap(), "{devices}");
+        }
     }
 }

@@ -206,19 +206,6 @@ fn kill_and_resume(args: &[&str], out: &Path) {
     assert!(steps_seen > 1);
 }
 
-#[test]
-fn a_training_that_is_killed_at_any_time_goes_on_with_the_same_bits() {
-    let folder = Folder::new();
-    let whole = steps(&train(&folder, "whole", json!({ "steps": 12 }), &[]));
-    let (data, out) = (eight(&folder), folder.0.join("killed").display().to_string());
-    let config = folder.write("train.json", config(&json!({ "steps": 12 })));
-    let args = ["train", "--data", &data, "--config", &config, "--out", &out, "--json", "--kernel", "cpu"];
-    kill_and_resume(&args, Path::new(&out));
-    let rest = steps(&run(&[&args[..], &["--resume"]].concat()));
-    assert!(whole.ends_with(&rest));
-    assert_eq!(model(&folder, "killed"), model(&folder, "whole"));
-}
-
 /// Two steps on eight users in two files, which are resumed for more, with other options.
 fn resume(folder: &Folder, files: [Vec<Value>; 2], more: &[&str]) -> Run {
     let config = folder.write("train.json", config(&json!({ "steps": if more.is_empty() { 2 } else { 4 } })));
@@ -234,47 +221,6 @@ fn record(folder: &Folder, change: impl FnOnce(&mut Checkpoint)) {
     let mut checkpoint = Checkpoint::from_weights("checkpoint", &Weights::read(&file).unwrap()).unwrap();
     change(&mut checkpoint);
     std::fs::write(file, checkpoint.to_bytes().unwrap()).unwrap();
-}
-
-#[test]
-fn only_the_same_data_kernel_and_program_resume_a_training() {
-    let folder = Folder::new();
-    let users = users()[..8].to_vec();
-    let files = || [users[..5].to_vec(), users[5..].to_vec()];
-    assert_eq!(steps(&resume(&folder, files(), &[])).len(), 2);
-    let begun = std::fs::read(folder.0.join("out/checkpoint.safetensors")).unwrap();
-    let refused = |files: [Vec<Value>; 2], key: &str| {
-        let run = resume(&folder, files, &["--resume"]);
-        run.failed_with(&["checkpoint.safetensors", &format!("with {key} `"), "--allow-changes"]);
-        assert_eq!(run.stdout, "");
-        assert_eq!(std::fs::read(folder.0.join("out/checkpoint.safetensors")).unwrap(), begun);
-    };
-    // A label, the order of users, and the order of files.
-    let mut changed = files();
-    changed[1][0]["labels"][0] = json!(3 - changed[1][0]["labels"][0].as_i64().unwrap().min(3));
-    refused(changed.clone(), "data");
-    let mut swapped = files();
-    swapped[0].swap(0, 1);
-    refused(swapped, "data");
-    let [a, b] = files();
-    refused([b, a], "data");
-    let allowed = resume(&folder, changed, &["--resume", "--allow-changes"]);
-    assert_eq!(steps(&allowed).len(), 2);
-    assert!(allowed.stderr.contains("the data changed from"), "{}", allowed.stderr);
-    for key in ["data", "kernel", "program"] {
-        std::fs::write(folder.0.join("out/checkpoint.safetensors"), &begun).unwrap();
-        record(&folder, |checkpoint| drop(checkpoint.metadata.insert(key.to_owned(), "another".to_owned())));
-        resume(&folder, files(), &["--resume"]).failed_with(&[&format!("with {key} `another`")]);
-        record(&folder, |checkpoint| drop(checkpoint.metadata.remove(key)));
-        resume(&folder, files(), &["--resume"]).failed_with(&[&format!("with {key} `not recorded`")]);
-    }
-    std::fs::write(folder.0.join("out/checkpoint.safetensors"), &begun).unwrap();
-    assert_eq!(steps(&resume(&folder, files(), &["--resume"])).len(), 2);
-    let alone = resume(&folder, files(), &["--allow-changes"]);
-    assert!(alone.code == Some(2) && alone.stderr.contains("not provided:\n  --resume"), "{}", alone.stderr);
-    let out = folder.0.join("out").display().to_string();
-    let stdin = ["train", "--kernel", "cpu", "--resume", "--data", "-", "--out", &out];
-    run(&stdin).refused_with(&["--resume needs --data in files", "stdin"]);
 }
 
 #[test]
@@ -468,21 +414,6 @@ fn train_within(megabytes: usize, folder: &Folder, model: &str) -> Run {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
-fn a_training_without_memory_is_an_error_and_keeps_the_earlier_checkpoint() {
-    let folder = Folder::new();
-    let model = folder.model(|config| config["features"]["item_id"]["num_embeddings"] = json!(375_000), |_| {});
-    let whole = train_within(4000, &folder, &model);
-    assert_eq!(whole.code, Some(0), "{}", whole.stderr);
-    let [checkpoint, trained] = ["checkpoint", "model"].map(|name| folder.0.join(format!("out/{name}.safetensors")));
-    let files = || [&checkpoint, &trained].map(|file| std::fs::read(file).unwrap());
-    let before = files();
-    // Moments of the table.
-    train_within(160, &folder, &model).failed_with(&["no memory for the 48000000 bytes"]);
-    assert!(files() == before);
-}
-
-#[test]
 fn the_program_trains_its_own_model() {
     let folder = Folder::new();
     let config = folder.write("train.json", config(&json!({ "batch_size": 32, "steps": 2 })));
@@ -497,4 +428,79 @@ fn the_program_trains_its_own_model() {
     let ranked = run(&["rank", "--model", &out, "--kernel", "cpu", "--json"]);
     assert_eq!(ranked.json().len(), lines("interactions.jsonl").len() + 1);
     assert!(Path::new(DEMO).join("train.json").exists());
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_training_that_is_killed_at_any_time_goes_on_with_the_same_bits() {
+        let folder = Folder::new();
+        let whole = steps(&train(&folder, "whole", json!({ "steps": 12 }), &[]));
+        let (data, out) = (eight(&folder), folder.0.join("killed").display().to_string());
+        let config = folder.write("train.json", config(&json!({ "steps": 12 })));
+        let args = ["train", "--data", &data, "--config", &config, "--out", &out, "--json", "--kernel", "cpu"];
+        kill_and_resume(&args, Path::new(&out));
+        let rest = steps(&run(&[&args[..], &["--resume"]].concat()));
+        assert!(whole.ends_with(&rest));
+        assert_eq!(model(&folder, "killed"), model(&folder, "whole"));
+    }
+
+    #[test]
+    fn only_the_same_data_kernel_and_program_resume_a_training() {
+        let folder = Folder::new();
+        let users = users()[..8].to_vec();
+        let files = || [users[..5].to_vec(), users[5..].to_vec()];
+        assert_eq!(steps(&resume(&folder, files(), &[])).len(), 2);
+        let begun = std::fs::read(folder.0.join("out/checkpoint.safetensors")).unwrap();
+        let refused = |files: [Vec<Value>; 2], key: &str| {
+            let run = resume(&folder, files, &["--resume"]);
+            run.failed_with(&["checkpoint.safetensors", &format!("with {key} `"), "--allow-changes"]);
+            assert_eq!(run.stdout, "");
+            assert_eq!(std::fs::read(folder.0.join("out/checkpoint.safetensors")).unwrap(), begun);
+        };
+        // A label, the order of users, and the order of files.
+        let mut changed = files();
+        changed[1][0]["labels"][0] = json!(3 - changed[1][0]["labels"][0].as_i64().unwrap().min(3));
+        refused(changed.clone(), "data");
+        let mut swapped = files();
+        swapped[0].swap(0, 1);
+        refused(swapped, "data");
+        let [a, b] = files();
+        refused([b, a], "data");
+        let allowed = resume(&folder, changed, &["--resume", "--allow-changes"]);
+        assert_eq!(steps(&allowed).len(), 2);
+        assert!(allowed.stderr.contains("the data changed from"), "{}", allowed.stderr);
+        for key in ["data", "kernel", "program"] {
+            std::fs::write(folder.0.join("out/checkpoint.safetensors"), &begun).unwrap();
+            record(&folder, |checkpoint| drop(checkpoint.metadata.insert(key.to_owned(), "another".to_owned())));
+            resume(&folder, files(), &["--resume"]).failed_with(&[&format!("with {key} `another`")]);
+            record(&folder, |checkpoint| drop(checkpoint.metadata.remove(key)));
+            resume(&folder, files(), &["--resume"]).failed_with(&[&format!("with {key} `not recorded`")]);
+        }
+        std::fs::write(folder.0.join("out/checkpoint.safetensors"), &begun).unwrap();
+        assert_eq!(steps(&resume(&folder, files(), &["--resume"])).len(), 2);
+        let alone = resume(&folder, files(), &["--allow-changes"]);
+        assert!(alone.code == Some(2) && alone.stderr.contains("not provided:\n  --resume"), "{}", alone.stderr);
+        let out = folder.0.join("out").display().to_string();
+        let stdin = ["train", "--kernel", "cpu", "--resume", "--data", "-", "--out", &out];
+        run(&stdin).refused_with(&["--resume needs --data in files", "stdin"]);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_training_without_memory_is_an_error_and_keeps_the_earlier_checkpoint() {
+        let folder = Folder::new();
+        let model = folder.model(|config| config["features"]["item_id"]["num_embeddings"] = json!(375_000), |_| {});
+        let whole = train_within(4000, &folder, &model);
+        assert_eq!(whole.code, Some(0), "{}", whole.stderr);
+        let [checkpoint, trained] =
+            ["checkpoint", "model"].map(|name| folder.0.join(format!("out/{name}.safetensors")));
+        let files = || [&checkpoint, &trained].map(|file| std::fs::read(file).unwrap());
+        let before = files();
+        // Moments of the table.
+        train_within(160, &folder, &model).failed_with(&["no memory for the 48000000 bytes"]);
+        assert!(files() == before);
+    }
 }

@@ -50,20 +50,6 @@ fn what_is_tuned_is_kept() {
 }
 
 #[test]
-fn ranks_stay_while_kernels_are_measured() {
-    let caches = Folder::new();
-    let rank = |refine| run_in(&caches, &["rank", "--json", "--top", "3", "--kernel", "wgpu", "--refine", refine]);
-    let expected = rank("never");
-    if !tunes(&expected) {
-        return;
-    }
-    let users = |run: Run| run.json().into_iter().filter(|line| line.get("summary").is_none()).collect::<Vec<_>>();
-    let expected = users(expected);
-    assert!(expected.len() > 1);
-    assert_eq!(users(rank("always")), expected);
-}
-
-#[test]
 fn tunings_that_cannot_be_kept_are_an_error() {
     let caches = Folder::new();
     caches.write("rewire", "a file where a folder should be");
@@ -114,4 +100,23 @@ fn a_case_is_replayed_with_every_variant() {
         assert!(lines[1]["variant"].as_str().is_some_and(|variant| variant.contains("threads=")), "{}", lines[1]);
     }
     assert_eq!(run(&["verify", "--variants", "--tuning", "reduction:threads=32", &case]).code, Some(2));
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn ranks_stay_while_kernels_are_measured() {
+        let caches = Folder::new();
+        let rank = |refine| run_in(&caches, &["rank", "--json", "--top", "3", "--kernel", "wgpu", "--refine", refine]);
+        let expected = rank("never");
+        if !tunes(&expected) {
+            return;
+        }
+        let users = |run: Run| run.json().into_iter().filter(|line| line.get("summary").is_none()).collect::<Vec<_>>();
+        let expected = users(expected);
+        assert!(expected.len() > 1);
+        assert_eq!(users(rank("always")), expected);
+    }
 }

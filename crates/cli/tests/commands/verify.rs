@@ -102,16 +102,6 @@ fn paths_without_cases_are_errors() {
 }
 
 #[test]
-fn gradients_of_golden_cases_are_those_of_the_reference() {
-    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
-    let run = run(&["verify", golden, "--backward", "--json", "--kernel", "cpu"]);
-    assert_eq!(run.code, Some(0), "{}", run.stderr);
-    let lines = run.json();
-    let compared = lines.iter().filter(|line| line["tolerance"] == 1e-4 || line["tolerance"] == 5e-3);
-    assert!(lines.len() >= 274 && compared.count() > 200);
-}
-
-#[test]
 fn a_wrong_gradient_is_found_and_right_ones_are_saved() {
     let tensor = |shape: &[usize], values: &[f32]| HostTensor::f32(shape, values).unwrap();
     let case = |gradient: &[f32]| {
@@ -191,4 +181,19 @@ fn models_that_cannot_be_compared_are_errors() {
     usage(&["--model", "x"]);
     usage(&["--data", "x"]);
     usage(&["--against", "x", "--backward"]);
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn gradients_of_golden_cases_are_those_of_the_reference() {
+        let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden");
+        let run = run(&["verify", golden, "--backward", "--json", "--kernel", "cpu"]);
+        assert_eq!(run.code, Some(0), "{}", run.stderr);
+        let lines = run.json();
+        let compared = lines.iter().filter(|line| line["tolerance"] == 1e-4 || line["tolerance"] == 5e-3);
+        assert!(lines.len() >= 274 && compared.count() > 200);
+    }
 }

@@ -94,21 +94,6 @@ proptest! {
 }
 
 #[test]
-fn changes_reach_every_stage() {
-    let (mut unread, mut unloaded, mut ranked) = (0, 0, 0);
-    for n in 0..90u64 {
-        let choice = (n as usize * 7919, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8);
-        let bytes = changed_package(n as usize, SMALL, &[choice]);
-        match (Package::parse(bytes.clone()), rank(bytes)) {
-            (Err(_), _) => unread += 1,
-            (Ok(_), Err(_)) => unloaded += 1,
-            (Ok(_), Ok(_)) => ranked += 1,
-        }
-    }
-    assert!(unread > 5 && unloaded > 5 && ranked > 5, "{unread} unread, {unloaded} unloaded, {ranked} ranked");
-}
-
-#[test]
 fn changes_of_tables_and_of_matching_models_reach_every_stage() {
     let (mut apart, mut matched) = ([0; 2], [0; 2]);
     for n in 0..45u64 {
@@ -339,4 +324,24 @@ fn what_a_package_must_not_say_has_an_error() {
     bytes.truncate(48);
     seal(&mut bytes);
     assert!(error(bytes).contains("head: is missing"));
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn changes_reach_every_stage() {
+        let (mut unread, mut unloaded, mut ranked) = (0, 0, 0);
+        for n in 0..90u64 {
+            let choice = (n as usize * 7919, n.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 8);
+            let bytes = changed_package(n as usize, SMALL, &[choice]);
+            match (Package::parse(bytes.clone()), rank(bytes)) {
+                (Err(_), _) => unread += 1,
+                (Ok(_), Err(_)) => unloaded += 1,
+                (Ok(_), Ok(_)) => ranked += 1,
+            }
+        }
+        assert!(unread > 5 && unloaded > 5 && ranked > 5, "{unread} unread, {unloaded} unloaded, {ranked} ranked");
+    }
 }

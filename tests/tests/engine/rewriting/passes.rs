@@ -36,15 +36,6 @@ fn keeps_the_meaning(program: &Program, pipeline: &Pipeline) -> Result<(), Strin
 }
 
 #[test]
-fn every_pass_alone_keeps_the_meaning() {
-    // Fusion requires the results of the passes before it.
-    for name in names().into_iter().filter(|name| name != "fuse") {
-        let pipeline = Pipeline::default().only(&name).unwrap();
-        hold(8, STEPS, |program| keeps_the_meaning(program, &pipeline).map_err(|error| format!("{name}: {error}")));
-    }
-}
-
-#[test]
 fn every_prefix_of_the_passes_keeps_the_meaning() {
     for count in 1..=names().len() {
         let pipeline = Pipeline::default().up_to(count);
@@ -154,4 +145,18 @@ fn idempotent(pipeline: &Pipeline) {
         let fired = report.passes.iter().any(|pass| !pass.applications.is_empty());
         if once.text() == twice.text() && !fired { Ok(()) } else { Err(format!("{report}{}", once.text())) }
     });
+}
+
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn every_pass_alone_keeps_the_meaning() {
+        // Fusion requires the results of the passes before it.
+        for name in names().into_iter().filter(|name| name != "fuse") {
+            let pipeline = Pipeline::default().only(&name).unwrap();
+            hold(8, STEPS, |program| keeps_the_meaning(program, &pipeline).map_err(|error| format!("{name}: {error}")));
+        }
+    }
 }

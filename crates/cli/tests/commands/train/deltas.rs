@@ -50,15 +50,21 @@ fn a_model_with_the_deltas_of_a_training_is_the_trained_one() {
     assert_eq!((deltas(&folder, "out").len(), version(&folder, "out").number()), (1, 1));
 }
 
-#[test]
-fn a_killed_training_writes_the_same_deltas() {
-    let folder = Folder::new();
-    train(&folder, "whole", json!({ "steps": 8 }), &["--delta-every", "2", "--save-every", "1"]);
-    let (data, out) = (eight(&folder), folder.0.join("killed").display().to_string());
-    let config = folder.write("train.json", config(&json!({ "steps": 8 })));
-    let args = ["train", "--data", &data, "--config", &config, "--out", &out, "--kernel", "cpu", "--delta-every", "2"];
-    kill_and_resume(&args, Path::new(&out));
-    run(&[&args[..], &["--save-every", "1", "--resume"]].concat());
-    assert_eq!(contents(&deltas(&folder, "killed")), contents(&deltas(&folder, "whole")));
-    assert_eq!(model(&folder, "killed"), model(&folder, "whole"));
+/// `cargo xtask test slow` runs these.
+mod slow {
+    use super::*;
+
+    #[test]
+    fn a_killed_training_writes_the_same_deltas() {
+        let folder = Folder::new();
+        train(&folder, "whole", json!({ "steps": 8 }), &["--delta-every", "2", "--save-every", "1"]);
+        let (data, out) = (eight(&folder), folder.0.join("killed").display().to_string());
+        let config = folder.write("train.json", config(&json!({ "steps": 8 })));
+        let args =
+            ["train", "--data", &data, "--config", &config, "--out", &out, "--kernel", "cpu", "--delta-every", "2"];
+        kill_and_resume(&args, Path::new(&out));
+        run(&[&args[..], &["--save-every", "1", "--resume"]].concat());
+        assert_eq!(contents(&deltas(&folder, "killed")), contents(&deltas(&folder, "whole")));
+        assert_eq!(model(&folder, "killed"), model(&folder, "whole"));
+    }
 }
