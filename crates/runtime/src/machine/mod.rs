@@ -12,8 +12,8 @@ use std::time::Duration;
 const REPEATS: usize = 4;
 
 /// Measures copy bandwidth, multiply-add rate and launch cost: of a device with dedicated kernels, or of all threads of
-/// the current [`ThreadPool`](crate::ThreadPool). `window` is the shortest duration of each of the five repetitions of a measurement. With
-/// 40 ms, the polling thread is occupied for about a second.
+/// the current [`ThreadPool`](crate::ThreadPool). `window` is the shortest duration of a repetition of a
+/// measurement. With 40 ms, the polling thread is occupied for about a second.
 ///
 /// ```no_run
 /// let machine = rewire_runtime::measure_machine(None, std::time::Duration::from_millis(40))?;
