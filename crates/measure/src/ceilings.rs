@@ -3,7 +3,6 @@
 use crate::BenchError;
 use rewire_graph_rewrite::cost::HardwareModel;
 use rewire_runtime::{Gpu, MemoryAccess, measure_machine, measure_memory};
-use std::cmp::Ordering;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -82,13 +81,12 @@ impl Ceilings {
         let cached = CACHED.iter().copied().find(|bytes| all <= *bytes);
         let copies = cached.map_or(Ok(largest), |bytes| self.rate(MemoryAccess::Copy { bytes }))?;
         let copied = 2.0 * read.min(written) as f64 / copies;
-        let bytes = cached.unwrap_or(u64::MAX);
-        Ok(copied
-            + match read.cmp(&written) {
-                Ordering::Greater => (read - written) as f64 / self.rate(MemoryAccess::Read { bytes })?,
-                Ordering::Less => (written - read) as f64 / self.rate(MemoryAccess::Write { bytes })?,
-                Ordering::Equal => 0.0,
-            })
+        let (bytes, rest) = (cached.unwrap_or(u64::MAX), read.abs_diff(written));
+        if rest == 0 {
+            return Ok(copied);
+        }
+        let other = if read > written { MemoryAccess::Read { bytes } } else { MemoryAccess::Write { bytes } };
+        Ok(copied + rest as f64 / self.rate(other)?)
     }
 
     /// The rate of an access to the processor's memory; measured when it is first needed.
@@ -107,5 +105,29 @@ impl Ceilings {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_move_at_the_rates_of_accesses_of_their_size() {
+        let ceilings = Ceilings::new(1.0);
+        ceilings.set(HardwareModel { bandwidth: 10.0, ..HardwareModel::TYPICAL });
+        let (small, largest) = (1 << 18, u64::MAX);
+        ceilings.state().memory.extend([
+            (MemoryAccess::Copy { bytes: small }, 100.0),
+            (MemoryAccess::Read { bytes: small }, 50.0),
+            (MemoryAccess::Write { bytes: small }, 25.0),
+            (MemoryAccess::Read { bytes: largest }, 4.0),
+        ]);
+        let moving = |read, written| ceilings.moving(None, read, written).unwrap();
+        assert_eq!(moving(60, 60), 1.2);
+        assert_eq!(moving(160, 60), 1.2 + 2.0);
+        assert_eq!(moving(60, 160), 1.2 + 4.0);
+        let half = 1 << 26;
+        assert_eq!(moving(half + 40, half), half as f64 / 5.0 + 10.0);
     }
 }
