@@ -1,5 +1,6 @@
 //! Deltas of trainings.
 
+use super::resumed::kill_and_resume;
 use super::*;
 use rewire::delta::{Delta, ModelVersion};
 use std::path::PathBuf;

@@ -1,6 +1,7 @@
 //! Training of pipelines against runs of TorchEasyRec.
 
-use super::{distance, kill_and_resume, number, read_lines, steps, tensors};
+use super::resumed::kill_and_resume;
+use super::{distance, number, read_lines, steps, tensors};
 use crate::program::{Folder, Run, run};
 use rewire::HostTensor;
 use rewire::graph::DType;
