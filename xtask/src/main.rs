@@ -37,7 +37,7 @@ Usage: cargo xtask COMMAND
           setup, then checks of texts, lints and the library for browsers; `all` adds documentation, the book, more feature sets, advisories and the versions of changed
           interfaces, and installs cargo-deny, cargo-audit and cargo-semver-checks
   test [slow]
-          setup, then formatting and all tests but the slow ones, or those alone, on the CPU and on the software drivers;
+          setup, then formatting and all tests but the slow ones, on the CPU and on the software drivers; `slow` runs those alone, on one driver;
           VK_DRIVER_FILES or VK_ICD_FILENAMES, if set, select the driver instead; if `drivers` has fetched the newest
           lavapipe, the kernels with cooperative matrices run on it as well
   drivers setup, then the tests of kernels on the newest lavapipe, which has cooperative matrices, more of them on

@@ -66,7 +66,7 @@ fn program(message: &str) -> Option<Program> {
 }
 
 /// Runs jobs side by side and prints the output of each when it ends. Of all jobs together, as many tests run at a time as there are
-/// cores: tests have several threads, and twice as many tests take 1.6 times as long, since threads that wait keep cores from others.
+/// cores: tests have several threads, and twice as many tests at a time took 1.6 times as long on two cores.
 pub(crate) fn run(jobs: Vec<Job>) -> Result<(), String> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
     let at_once = cores.div_ceil(4).max(2).min(cores);
